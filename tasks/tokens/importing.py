@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from tokenizers import Tokenizer as BPE
 
 from model.config import Config
 from model.vocabulary import EOS, K2_VOCABULARY, SPECIAL_TOKENS, special_ids
@@ -126,9 +127,12 @@ def examine(prefix: Path, tokenizer: Artifact, domain: str = "", source: str = "
 
 def build(step: Step, prefixes: Sequence[Path], tokenizer: Artifact) -> Artifact:
     """Write the pairs as the shards of `step`; batches that an earlier attempt finished are kept. MegatronError for
-    tokens that the tokenizer does not have, or an end of document in the middle of one."""
+    tokens (also the configured end) that the tokenizer does not have, or an end of document in the middle of one."""
     config = step.config
     assert isinstance(config, ImportConfig)
+    vocabulary = int(tokenizer.statistics["vocabulary"])
+    if config.end is not None and config.end >= vocabulary:
+        raise MegatronError(f"--end {config.end} is no token: the tokenizer has {vocabulary} entries")
     batches: list[PairBatch] = []
     for prefix, pair in zip(prefixes, config.pairs, strict=True):
         for first, last in Pair.open(prefix).batches(config.tokens.shard_bytes // TOKEN.itemsize):
@@ -270,12 +274,17 @@ def adopt_tokenizer(path: Path, root: str) -> Step:
     size = found.get_vocab_size(with_added_tokens=True)
     ours = 256 + len(SPECIAL_TOKENS) <= size <= K2_VOCABULARY and found.token_to_id(EOS) == special_ids(size)[EOS]
     vocabulary = size if ours else size + len(SPECIAL_TOKENS)
+    try:
+        special_ids(vocabulary)
+    except ValueError as error:
+        raise TokenizerError(f"{path} has {size} entries and cannot be used: {error}") from None
     config = TokenizerConfig(vocabulary=vocabulary, file=str(path), sha256=sha256_file(path))
     step = Step.of("tokenizer", "tasks.tokens.tokenizer", config, root)
     if step.artifact() is None:
-        if ours:
-            step.adopt("tokenizer", path)
+        adopted = adopt(config).to_str()
+        if adopted == BPE.from_file(str(path)).to_str():
+            step.adopt("tokenizer", path)  # byte by byte, as the record of an export knows it
         else:
-            step.put("tokenizer", ".json", lambda target: target.write_text(adopt(config).to_str(), "utf-8"))
+            step.put("tokenizer", ".json", lambda target: target.write_text(adopted, "utf-8"))
         step.publish({"vocabulary": vocabulary, "special": special_ids(vocabulary)})
     return step

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app, main
 from flows.request import PresetName
+from model.vocabulary import K2_VOCABULARY
 from tasks.artifact import Artifact, Step
 from tasks.tokens.config import TokenizerConfig
 from tasks.tokens.importing import adopt_tokenizer
@@ -130,6 +131,33 @@ def test_a_tokenizer_without_our_tokens_gets_them_after_its_own(tmp_path: Path, 
     assert adopt_tokenizer(learned, str(tmp_path)).require().statistics["vocabulary"] == 400
     with pytest.raises(TokenizerError, match="does not exist"):
         adopt_tokenizer(tmp_path / "none.json", str(tmp_path))
+
+
+def test_a_tokenizer_with_our_tokens_is_mended_or_keeps_its_bytes(tmp_path: Path, learned: Path) -> None:
+    """The record of an export has the hash of its tokenizer.json."""
+    kept = adopt_tokenizer(learned, str(tmp_path)).require().file("tokenizer")
+    assert kept.read_bytes() == learned.read_bytes()
+    text = json.loads(learned.read_text())
+    text["added_tokens"][-1]["special"] = False
+    text["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    learned.write_text(json.dumps(text))
+    mended = json.loads(adopt_tokenizer(learned, str(tmp_path)).require().file("tokenizer").read_text())
+    assert mended == json.loads(kept.read_text())
+
+
+@pytest.mark.parametrize(("more", "size"), [(K2_VOCABULARY - 300, K2_VOCABULARY + 17), (-200, 117)])
+def test_a_tokenizer_of_a_size_that_cannot_be_used_is_refused_in_one_sentence(
+    tmp_path: Path, learned: Path, more: int, size: int
+) -> None:
+    text = json.loads(learned.read_text())
+    names = [*text["model"]["vocab"], *(f"more{number}" for number in range(K2_VOCABULARY))][: 300 + more]
+    text["model"] |= {"vocab": {name: place for place, name in enumerate(names)}, "merges": []}
+    text["added_tokens"] = []
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(text))
+    with pytest.raises(TokenizerError, match=f"entries and cannot be used: a vocabulary of {size} entries") as raised:
+        adopt_tokenizer(other, str(tmp_path))
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("peak", ["inf", "nan", "0"])

@@ -200,6 +200,13 @@ def test_other_peoples_documents_are_ended_and_named(tmp_path: Path, tokenizer: 
     assert [row["id"] for row in held(again.uri)["train", "web", "elsewhere"][1]] == [row["id"] for row in found[:2]]
 
 
+def test_an_end_that_is_no_token_of_the_tokenizer_is_refused(tmp_path: Path, tokenizer: Artifact) -> None:
+    prefix = pair(tmp_path / "x", [[1, 2]])
+    with pytest.raises(MegatronError, match="--end 400 is no token: the tokenizer has 400 entries"):
+        imported(tmp_path, [prefix], tokenizer, end=VOCABULARY)
+    assert imported(tmp_path, [prefix], tokenizer, end=VOCABULARY - 1).statistics["documents"] == 1
+
+
 def test_documents_of_several_sequences_are_joined(tmp_path: Path, tokenizer: Artifact) -> None:
     tokens = np.asarray([1, 2, 3, 4, END], "<i4")
     (tmp_path / "x.bin").write_bytes(tokens.tobytes())
