@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,8 @@ class Record:
     """Hash over the shards that it was written from."""
     sha256: dict[str, str]
     """Of each of its files, by suffix."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    """Of each of its files, by suffix; nothing in records of before it was noted."""
 
     @classmethod
     def read(cls, prefix: Path) -> Record | None:
@@ -60,11 +62,16 @@ class Record:
         except (ValueError, TypeError) as error:
             raise MegatronError(f"{path} is no record of an export ({error}): delete it, or export again") from None
 
+    def complete(self, prefix: Path) -> bool:
+        """Whether the files of the pair at `prefix` are there, each of its size."""
+        files = {suffix: beside(prefix, suffix) for suffix in FILES}
+        return self.bytes == {suffix: path.stat().st_size for suffix, path in files.items() if path.is_file()}
+
 
 def export(tokens: Artifact, folder: str, split: str = "", domain: str = "", source: str = "") -> dict[Path, Record]:
     """Write every stream of `tokens` (of one split, domain or source only, where one is named) under `folder`; prefix
-    -> its record, in order. What an earlier export of the same shards finished stays; MegatronError for other files
-    in the way, or where nothing is meant."""
+    -> its record, in order. What an earlier export of the same shards finished stays, and a pair of which files were
+    lost or cut since is written anew; MegatronError for other files in the way, or where nothing is meant."""
     if not is_local(folder):
         raise MegatronError(f"{folder} is no folder of this machine: export to one and copy from there")
     root = local_path(folder)
@@ -86,8 +93,9 @@ def export(tokens: Artifact, folder: str, split: str = "", domain: str = "", sou
             prefix = root / place.folder / NAME
             content = digest([[shard.key, shard.file.sha256, shard.index.sha256] for shard in stream])
             record = Record.read(prefix)
-            if record is None or record.content != content:
-                if prefix.parent.exists():
+            same = record is not None and record.content == content
+            if record is None or not same or not record.complete(prefix):
+                if prefix.parent.exists() and not same:
                     raise MegatronError(f"{prefix.parent} holds something else: name another folder, or delete it")
                 record = _export(prefix, place, stream, shards, content)
             found[prefix] = record
@@ -125,10 +133,16 @@ def _export(prefix: Path, place: Place, stream: Stream, shards: TokenShards, con
         tokenizer_sha256=shards.tokenizer_sha256,
         content=content,
         sha256={suffix: sha256_file(beside(unfinished, suffix)) for suffix in FILES},
+        bytes={suffix: beside(unfinished, suffix).stat().st_size for suffix in FILES},
     )
     text = json.dumps(asdict(record), indent=1, ensure_ascii=False) + "\n"
     beside(unfinished, ".json").write_text(text, encoding="utf-8")
-    folder.replace(prefix.parent)
+    if not prefix.parent.exists():
+        folder.replace(prefix.parent)
+        return record
+    for suffix in (*FILES, ".json"):  # in place of those that were cut, beside whatever else lies there
+        beside(unfinished, suffix).replace(beside(prefix, suffix))
+    folder.rmdir()
     return record
 
 

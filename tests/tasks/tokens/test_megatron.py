@@ -260,6 +260,30 @@ def test_an_export_is_not_done_twice_and_nothing_else_is_overwritten(
         export(tokens, str(tmp_path / "out"), domain="law")
 
 
+@pytest.mark.parametrize("suffix", [".bin", ".idx", ".parquet"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_second_export_writes_a_pair_anew_that_lost_a_file(
+    tmp_path: Path, tokenizer: Artifact, suffix: str, cut: bool
+) -> None:
+    tokens = store(tmp_path / "one", {("train", "web", "a"): [[Document([1, 2], False)]]}, tokenizer)
+    (prefix,) = found = export(tokens, str(tmp_path / "out"))
+    notes = prefix.parent / "notes.txt"
+    notes.write_text("mine")
+    path = megatron.beside(prefix, suffix)
+    whole = path.read_bytes()
+    if cut:
+        path.write_bytes(whole[:-1])
+    else:
+        path.unlink()
+    assert export(tokens, str(tmp_path / "out")) == found
+    assert path.read_bytes() == whole
+    assert {file.name for file in prefix.parent.iterdir()} == {
+        "notes.txt",
+        *(f"tokens{each}" for each in (".bin", ".idx", ".parquet", ".json")),
+    }
+    assert [folder.name for folder in prefix.parent.parent.iterdir()] == [prefix.parent.name]
+
+
 def test_an_export_that_was_killed_leaves_nothing_that_counts(
     tmp_path: Path, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
