@@ -25,7 +25,7 @@ def document(schedule: Schedule, stages: StagePlan) -> Document:
             [
                 (words.count(schedule.updates), "updates", f"{len(schedule.stages)} stages"),
                 (amount(last.tokens_so_far), "tokens", f"{words.count(schedule.tokens)} in whole updates"),
-                (words.count(last.shards_so_far), "shards", f"of {words.size(schedule.shard_bytes)}"),
+                (words.count(last.shards_so_far), "shards", f"of {words.size(schedule.shard_bytes, binary=True)}"),
             ]
         ),
         sections=[

@@ -154,7 +154,7 @@ def _stages(plan: TokenPlan) -> Table:
 def _files(plan: TokenPlan) -> Table:
     rows = table("files", "size", "")
     last = plan.stages[-1]
-    shards = f"{last.shards_so_far:,} of {words.size(plan.shard_bytes)}"
+    shards = f"{last.shards_so_far:,} of {words.size(plan.shard_bytes, binary=True)}"
     rows.add_row("shards", words.size(last.bytes_so_far), f"{shards}, 4 bytes a token")
     rows.add_row(
         "document indices", words.size(plan.index_bytes), f"{_samples(plan.documents)} documents, as measured of one"

@@ -9,7 +9,7 @@ from model.visible import flat
 
 SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
+BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 NOTHING = "–"
 """What stands for a value that is not known."""
@@ -28,9 +28,9 @@ def short(value: float) -> str:
     return figure(value)
 
 
-def size(value: float) -> str:
-    """Bytes: `3.1 MB`."""
-    for factor, name in BYTES:
+def size(value: float, binary: bool = False) -> str:
+    """Bytes: `3.1 MB`, or `3.0 MiB` where powers of two are meant."""
+    for factor, name in BINARY if binary else BYTES:
         if abs(value) >= 0.99995 * factor:
             return f"{value / factor:,.1f} {name}"
     return f"{value:,.0f} B"

@@ -43,7 +43,7 @@ def test_the_stages_of_k2_are_the_recipes_in_80_columns() -> None:
     for fact in (
         *("237,823 updates", "15.96T tokens", "148,512", "149,012", "81,956", "5,961", "5,960", "894", "57,742"),
         *("59,456", "0 → 2e-4 linear", "2e-4 constant", "2e-4 → 2e-5 cosine", "67.11M", "16,384", "32,768", "33.55B"),
-        *("↳ 7.54e-6 → 7e-6 cosine", "15.5T", "1.03 epochs"),
+        *("↳ 7.54e-6 → 7e-6 cosine", "15.5T", "1.03 epochs", "of 1.0 GiB"),
     ):
         assert fact in told, fact
     assert max(map(len, told.splitlines())) <= 80

@@ -32,7 +32,7 @@ def test_the_plan_of_k2_is_the_recipes() -> None:
     told = said("plan", "--gpus", "768", "--pipeline", "16", "--seconds", "10")
     for fact in (
         *("3.784e9", "149,012", "81,956", "5,960", "894", "237,823", "15.96T", "62.0 TB", "63.8 TB", "57,742"),
-        *("59,456 of 1.00 GiB", "48 ranks together", "16 ranks: 2, 5, 8", "32 ranks: 0, 1, 3", "6.711M tokens/s"),
+        *("59,456 of 1.0 GiB", "48 ranks together", "16 ranks: 2, 5, 8", "32 ranks: 0, 1, 3", "6.711M tokens/s"),
     ):
         assert fact in told, fact
 

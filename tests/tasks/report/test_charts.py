@@ -156,6 +156,14 @@ def test_short_numbers(value, text):
     assert words.short(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "decimal", "binary"),
+    [(1000, "1.0 kB", "1,000 B"), (1 << 20, "1.0 MB", "1.0 MiB"), (1 << 30, "1.1 GB", "1.0 GiB"), (12, "12 B", "12 B")],
+)
+def test_bytes_are_told_in_powers_of_ten_or_of_two(value: int, decimal: str, binary: str) -> None:
+    assert (words.size(value), words.size(value, binary=True)) == (decimal, binary)
+
+
 def rectangles(svg: str, colour: str) -> list[tuple[float, float, float, float]]:
     found = re.findall(rf'<rect class="f-{colour}" x="([^"]*)" y="([^"]*)" width="([^"]*)" height="([^"]*)"', svg)
     return [tuple(map(float, one)) for one in found]
