@@ -9,7 +9,7 @@ from flows.preset import Preset, load_preset
 from flows.request import Request
 from tasks.report import words
 from training.schedule import StagePlan
-from training.token_plan import StageRow, stage_rows
+from training.token_plan import StageRow, full_shard, stage_rows
 
 if TYPE_CHECKING:
     from tasks.artifact import Artifact
@@ -72,6 +72,7 @@ class Schedule:
     tokens: int
     """The last update's excess included."""
     shard_bytes: int
+    """Of a full one."""
     stages: list[StageLine]
     least_tokens: int
     """That the gate of the token shards asks for."""
@@ -84,22 +85,23 @@ def plan_stages(request: Request) -> tuple[Schedule, StagePlan]:
     add up, OrderError where they read published shards more often than `most_epochs` allows."""
     preset = load_preset(request)
     stages = preset.pretrain.stages
+    shard_bytes = full_shard(preset.tokens.shard_bytes, preset.tokens.batch_bytes)
     schedule = Schedule(
         preset=request.name,
         updates=stages.updates,
         tokens=stages.tokens,
-        shard_bytes=preset.tokens.shard_bytes,
-        stages=_lines(preset),
+        shard_bytes=shard_bytes,
+        stages=_lines(preset, shard_bytes),
         least_tokens=preset.gates.tokens.tokens,
         corpus=_corpus(request, preset),
     )
     return schedule, stages
 
 
-def _lines(preset: Preset) -> list[StageLine]:
+def _lines(preset: Preset, shard_bytes: int) -> list[StageLine]:
     plan = preset.pretrain.stages
     lines = []
-    for at, (span, row) in enumerate(zip(plan.spans, stage_rows(plan, preset.tokens.shard_bytes), strict=True)):
+    for at, (span, row) in enumerate(zip(plan.spans, stage_rows(plan, shard_bytes), strict=True)):
         stage = span.stage
         start, end = (plan.rate(at, border) for border in plan.borders(at))
         lines.append(

@@ -18,6 +18,7 @@ from training.token_plan import (
     Reading,
     StageRow,
     block_lists,
+    full_shard,
     reading,
     shapes,
     stage_rows,
@@ -35,6 +36,7 @@ class TokenPlan:
     preset: str
     stages: list[StageRow]
     shard_bytes: int
+    """Of a full one."""
     gpus: int
     ranks: int
     """Data-parallel ones: those that read."""
@@ -83,7 +85,8 @@ def plan_tokens(
         memory_bytes=1,
         mfu=mfu,
     )
-    rows = stage_rows(pretrain.stages, preset.tokens.shard_bytes)
+    shard_bytes = full_shard(preset.tokens.shard_bytes, preset.tokens.batch_bytes)
+    rows = stage_rows(pretrain.stages, shard_bytes)
     last = rows[-1]
     documents = max(1, last.tokens_so_far // document)
     # the most there can be: a node whose accelerators all hold the first stage of a pipeline
@@ -103,7 +106,7 @@ def plan_tokens(
     return TokenPlan(
         preset=request.name,
         stages=rows,
-        shard_bytes=preset.tokens.shard_bytes,
+        shard_bytes=shard_bytes,
         gpus=gpus,
         ranks=ranks,
         ranks_per_node=ranks_per_node,

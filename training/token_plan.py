@@ -1,8 +1,9 @@
 """What a run asks of its tokens before there are any: samples, updates, bytes, shards, slices and read rates, in closed
 form (RECIPE 7). Nothing is read and no torch is needed.
 
-Tokens, bytes and shards are counted to the borders of the stages as configured, as if every token were read once; an
-update that crosses a border reads a little more.
+Tokens, bytes and shards are counted to the borders of the stages as configured, as if every token were read once and
+every shard were full; an update that crosses a border reads a little more, and a batch of the tokens stage ends with
+shards that are not full.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from training.schedule import Span, Stage, StagePlan, share
 
 TOKEN_BYTES = 4
 SHARD_BYTES = 1 << 30
+PARQUET_FACTOR = 3
+"""Bytes of tokens that a byte of the corpus's Parquet gives, about."""
 TABLE_ROW_BYTES = 109
 """Of a shard in `shards.parquet`, measured: its three hashes do not compress."""
 INDEX_ROW_BYTES = 20.3
@@ -29,6 +32,11 @@ def corpus_bytes(tokens: int) -> int:
 def corpus_shards(tokens: int, shard_bytes: int = SHARD_BYTES) -> int:
     """Shards that so many tokens fill."""
     return math.ceil(corpus_bytes(tokens) / shard_bytes)
+
+
+def full_shard(shard_bytes: int, batch_bytes: int) -> int:
+    """Bytes of a full shard where batches have so many bytes of Parquet: each begins shards of its own."""
+    return min(shard_bytes, PARQUET_FACTOR * batch_bytes)
 
 
 @dataclass(frozen=True)

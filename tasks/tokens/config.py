@@ -54,6 +54,7 @@ class TokensConfig(Config):
     """Largest shard; only a single document that is longer makes a longer one."""
     batch_bytes: int = Field(default=1 << 30, ge=1)
     """Parquet bytes tokenised as one unit of work by one worker: what a kill repeats. Every batch begins shards of its
-    own, so that small batches make small shards; a byte of Parquet gives some 3 of tokens."""
+    own for each split, domain and source, so that small batches make small shards; a byte of Parquet gives some 3 of
+    tokens."""
     begin_documents: bool = False
     """Whether [BOS] opens every document. K2's released chat format has none, so none by default; [EOS] always ends."""

@@ -16,6 +16,7 @@ from flows.steps import graph
 from model.config import parameter_count
 from tasks.artifact import NotReady
 from training.rl.config import SETS
+from training.token_plan import PARQUET_FACTOR, TOKEN_BYTES
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -32,6 +33,15 @@ def test_the_model_and_the_tokenizer_agree_in_every_preset():
     for name in PresetName:
         preset = load_preset(Request(preset=name))
         assert preset.pretrain.model.vocab_size == preset.tokenizer.vocabulary, name
+
+
+@pytest.mark.parametrize("name", [PresetName.gpu, PresetName.node, PresetName.k2])
+def test_a_batch_fills_the_shards_that_its_preset_asks_for(name):
+    preset = load_preset(Request(preset=name))
+    batch = PARQUET_FACTOR * preset.tokens.batch_bytes
+    assert batch >= 3 * preset.tokens.shard_bytes
+    heldout = preset.tokens.heldout_fraction * batch / TOKEN_BYTES
+    assert heldout > 2 * max(stage.sequence_length for stage in preset.pretrain.stages.stages)
 
 
 def test_k2_is_the_reports_recipe():

@@ -50,6 +50,14 @@ def test_every_preset_has_a_plan(preset: PresetName) -> None:
     assert "Σ shards" in said("plan", "--preset", preset.value)
 
 
+def test_the_plan_counts_the_shards_that_batches_can_fill(tmp_path: Path) -> None:
+    small = ["--set", "tokens.batch_bytes=268435456", "--root", str(tmp_path)]
+    assert "79,275 of 768.0 MiB" in said("plan", *small)
+    result = CliRunner().invoke(app, ["plan", "stages", "--json", *small], catch_exceptions=False)
+    found = json.loads(result.output)
+    assert (found["stages"][-1]["shards_so_far"], found["shard_bytes"]) == (79_275, 768 << 20)
+
+
 def test_ranks_that_hold_no_copy_are_refused_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.training.k2 import k2_stages
 from training.ranges import BLOCK
 from training.schedule import Stage
-from training.token_plan import block_lists, corpus_shards, reading, shapes, slices, stage_rows
+from training.token_plan import block_lists, corpus_shards, full_shard, reading, shapes, slices, stage_rows
 
 
 def test_k2s_stages() -> None:
@@ -64,6 +64,11 @@ def test_blocks_of_a_window_are_those_that_it_touches_on_average(sequence_length
     touched = [-(-(start + window) // BLOCK) for start in starts]
     assert one.remote_bytes_per_second == pytest.approx(BLOCK * sum(touched) / len(touched), rel=0.02)
     assert one.node_shards == 1
+
+
+def test_a_shard_is_no_larger_than_what_a_batch_can_fill() -> None:
+    assert full_shard(1 << 30, 1 << 30) == 1 << 30
+    assert full_shard(1 << 30, 256 << 20) == 768 << 20
 
 
 def test_a_part_of_a_shard_is_a_shard() -> None:
