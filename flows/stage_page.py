@@ -93,7 +93,7 @@ def _mixes(schedule: Schedule) -> list[str]:
 
 def _reading(schedule: Schedule) -> list[str]:
     """How often the run reads what it has, or what the gate asks for at least, if it does; a warning for every stage
-    whose window is wasted on short documents."""
+    whose window is wasted on short documents, or whose held-out text is too short for it."""
     planned = schedule.stages[-1].tokens_so_far
     if schedule.corpus is None:
         if schedule.least_tokens == TokensGate().tokens:  # the default, which says nothing of a corpus
@@ -114,6 +114,12 @@ def _reading(schedule: Schedule) -> list[str]:
                 f"**{line.name}**: {words.share(share)} of its positions lie in documents of at most {own} tokens, the "
                 "model's own window, and learn nothing of what lies further back. Choose long documents with `samples: "
                 "best_fit` and `document_tokens_min`; documents are cut at `corpus.document_chars_max`."
+            )
+        if line.name in schedule.corpus.unmeasured:
+            needed = words.count(line.sequence_length + 1)
+            said.append(
+                f"**{line.name}** will have no held-out loss: no held-out shard has {needed} tokens, a sample and "
+                "its last target. Raise `tokens.heldout_fraction` or `tokens.batch_bytes`."
             )
     return said
 

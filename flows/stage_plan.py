@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flows.preset import Preset, load_preset
@@ -61,6 +61,8 @@ class Corpus:
     short: dict[str, float]
     """For each stage with samples longer than the model's own window, the share of its positions in documents (as far
     as their samples hold them) that are no longer than that window: they learn nothing of what lies further back."""
+    unmeasured: list[str] = field(default_factory=list)
+    """Stages that will have no held-out loss: no held-out shard has a sample of their length."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,21 @@ def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
     mix asks for what is not there."""
     from training.cache import Cache
     from training.mesh import Mesh
+    from training.shards import TokenShards
     from training.streams import Streams
 
-    streams = Streams(config, artifact.uri, Cache.from_environment(), Mesh(), ())
+    cache = Cache.from_environment()
+    streams, shards = Streams(config, artifact.uri, cache, Mesh(), ()), TokenShards(artifact.uri, cache)
     try:
         streams.require()
         long = [span for span in config.stages.spans if span.stage.sequence_length > _window(config)]
         short = {span.stage.name: _short(config, streams.loaders[span.stream], span) for span in long}
-        return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs(), short)
+        unmeasured = [
+            stage.name
+            for stage in config.stages.stages
+            if "heldout" not in shards.splits or not any(shards.windows("heldout", stage.sequence_length).values())
+        ]
+        return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs(), short, unmeasured)
     finally:
         streams.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from training.shards import TokenShards
 
 if TYPE_CHECKING:
     from training.trainer import Trainer
+
+log = logging.getLogger(__name__)
 
 Parts = Callable[[Batch, int], list[MicroBatch]]
 """Micro-batches of a rank's share of a batch of so many samples."""
@@ -46,3 +49,12 @@ class HeldoutText:
             found = trainer.engine.evaluate(parts(batch, samples)).loss
             losses[domain] = float(trainer.world.all_reduce(found))
         return losses
+
+    def warn_without(self, length: int, what: str) -> None:
+        """Warn, on one rank, where no domain has a sample of `length` tokens, and so no loss to show."""
+        if self.trainer.mesh.world.rank == 0 and not any(self.shards.windows("heldout", length).values()):
+            log.warning(
+                "%s will have no held-out loss: no held-out shard has %d tokens, a sample and its last target; a "
+                "larger tokens.heldout_fraction or tokens.batch_bytes makes them larger",
+                *(what, length + 1),
+            )

@@ -68,6 +68,8 @@ class NextToken(Objective):
             "order_of_samples": versions,  # another one would read some samples twice and others never
         }
         self.heldout = HeldoutText(trainer, self.tokens, self.cache)
+        for stage in self.plan.stages:
+            self.heldout.warn_without(stage.sequence_length, f"stage {stage.name!r}")
         self._warn_of_padding()
 
     def fill(self, model: Transformer) -> None:

@@ -69,6 +69,7 @@ class Tuning(PostTraining):
         self.packed: dict[tuple[int, tuple[str, ...]], Packed] = {}
         """Rows by the stage and by what rests in it."""
         self.heldout = HeldoutText(trainer, trainer.job.input("tokens"))
+        self.heldout.warn_without(config.text_sequence_length, f"text of {config.text_sequence_length} tokens")
         wanted = config.text_samples and config.text_weight
         self.pretraining = self.text_loader(config.text_sequence_length) if wanted else None
 

@@ -166,6 +166,19 @@ def test_a_long_stage_on_short_documents_is_warned_of(lengths: list[int], short:
     assert corpus_of(crossing, Artifact.load(uri)).short == {"long context": 0.0}
 
 
+@pytest.mark.parametrize(("held", "unmeasured"), [(128, ["long context"]), (129, [])])
+def test_a_stage_without_a_heldout_sample_is_warned_of(held: int, unmeasured: list[str], tmp_path: Path) -> None:
+    tokens = {"train/web/made/0": (np.full(4000, 5), INDEX), "heldout/web/made/0": (np.full(held, 5), INDEX)}
+    uri = folder_of(tmp_path, tokens, {"vocabulary": 64, "end_of_document": 1, "tokens": 4000})
+    config = PretrainConfig.model_validate({"model": MODEL, "stages": STAGES})
+    found = corpus_of(config, Artifact.load(uri))
+    assert found.unmeasured == unmeasured
+    schedule, stages = plan_stages(Request())
+    assert schedule.stages[-1].name == "long context"
+    told = html.page(document(replace(schedule, corpus=found), stages))
+    assert ("will have no held-out loss" in told) == bool(unmeasured)
+
+
 def test_the_warning_says_what_to_do() -> None:
     schedule, stages = plan_stages(Request())
     for share, warned in ((0.87, True), (0.5, False)):

@@ -83,6 +83,21 @@ def test_the_final_model_loads_and_repeats_the_last_evaluation(shards: Path, und
     assert losses == pytest.approx(evaluated["losses"], rel=1e-6)
 
 
+def test_a_stage_without_a_heldout_sample_is_warned_of_at_the_start(
+    shards: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    next_token(trainer_of(job(shards, tmp_path / "whole")))
+    assert "held-out" not in caplog.text
+    made = {}
+    for split, length in (("train", 4000), ("heldout", 128)):
+        ends = {"start": [0], "end": [length], "id": [split], "source": ["made"]}
+        made[f"{split}/web/made/0"] = (np.full(length, 5), pa.table(ends))
+    uri = folder_of(tmp_path / "tokens", made, {"vocabulary": VOCABULARY, "end_of_document": END})
+    next_token(trainer_of(job(Path(uri), tmp_path / "short")))
+    (said,) = [message for message in caplog.messages if "held-out" in message]
+    assert said.startswith("stage 'long context' will have no held-out loss: no held-out shard has 129 tokens")
+
+
 def test_a_run_killed_before_its_final_folder_was_whole_writes_the_same_one(
     shards: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -130,6 +130,12 @@ def test_sft_that_never_learns_says_so(world, caplog):
     assert "never reached the band: larger" in caplog.text
 
 
+def test_heldout_text_that_is_too_short_for_a_sample_is_warned_of(world, caplog):
+    job = world.sft("sft-long-text", max_updates=1, evaluate_every=1, text_sequence_length=1 << 20)
+    assert go(Tuning, job) == DONE
+    assert "text of 1048576 tokens will have no held-out loss" in caplog.text
+
+
 def test_text_that_is_mixed_in_is_not_forgotten(world):
     """The stream repeats itself, which the network can learn beside the dialogues."""
     rises = []
