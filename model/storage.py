@@ -275,11 +275,13 @@ def _code(error: BaseException) -> str:
 
 
 def _meant(error: Exception) -> Exception:
-    """fsspec says of every answer but 200 that there is no such file: what the server said instead."""
-    status = getattr(error.__cause__, "status", None)
-    if isinstance(error.__cause__, Exception) and isinstance(status, int) and status not in (404, 410):
-        return error.__cause__
-    return error
+    """fsspec says of every answer but 200, and of none at all, that there is no such file: what happened instead."""
+    cause = error.__cause__
+    if not isinstance(cause, Exception):
+        return error
+    if isinstance(status := getattr(cause, "status", None), int):
+        return error if status in (404, 410) else cause
+    return cause if isinstance(error, FileNotFoundError) and _passing(cause) else error
 
 
 def _passing(error: Exception) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -161,3 +163,42 @@ def test_a_passing_failure_is_tried_again(root, caplog):
 
     assert storage.patient(call, root) == "answered"
     assert caplog.text.count("trying again") == 2
+
+
+@pytest.fixture
+def silent():
+    """(address, what counts its connections) of a server that hangs up on whoever connects."""
+    connections: list[None] = []
+
+    def hang_up() -> None:
+        with listener:
+            while not ended.is_set():
+                connection, _ = listener.accept()
+                connection.close()
+                connections.append(None)
+
+    listener, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    address = listener.getsockname()
+    thread = threading.Thread(target=hang_up)
+    thread.start()
+    yield f"http://127.0.0.1:{address[1]}", connections
+    ended.set()
+    socket.create_connection(address).close()  # it waits for one more
+    thread.join()
+
+
+def test_a_web_server_that_hangs_up_is_tried_again_and_is_not_taken_for_one_without_the_file(silent, caplog):
+    """fsspec says FileNotFoundError of it."""
+    url, connections = silent
+    with pytest.raises(StorageError, match=r"does not answer as it should") as caught:
+        storage.exists(f"{url}/a.jsonl")
+    assert caught.value.errno not in storage.LASTING
+    assert caplog.text.count("trying again") == len(storage.WAITS)
+    assert len(connections) > len(storage.WAITS)
+
+
+def test_a_web_server_that_nobody_reaches_is_not_one_without_the_file():
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # and it does not listen
+        with pytest.raises(StorageError, match=r"does not answer as it should"):
+            storage.exists(f"http://127.0.0.1:{deaf.getsockname()[1]}/a.jsonl")
