@@ -46,6 +46,10 @@ class StorageError(OSError):
         return str(self.args[-1])
 
 
+class NoAnswerError(StorageError):
+    """A store that did not answer as it should, however often it was asked: it may in a while."""
+
+
 def is_local(url: str) -> bool:
     """Whether a folder or URL is one of this machine's file system."""
     return "://" not in url or url.startswith("file://")
@@ -256,7 +260,7 @@ def _told(error: Exception, url: str) -> OSError:
             f"{where}the store refuses access ({said(error)}): check the credentials and what they are allowed to do",
         )
     if _passing(error):
-        return StorageError(
+        return NoAnswerError(
             f"{where}the store does not answer as it should ({said(error)}): check the address and the network, then "
             "run the same command again; what was finished is kept"
         )

@@ -17,6 +17,7 @@ from prefect.tasks import Task, exponential_backoff
 from model.storage import LASTING
 from tasks.artifact import Artifact, Step
 from tasks.corpus.snapshots import acquire_new
+from tasks.corpus.unavailable import OutageError
 from tasks.launch import Execution, JobPreempted, run_job
 
 
@@ -24,7 +25,7 @@ def passing(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Retry condition: a failure of input or output that may pass, or a job ended from outside (it resumes)."""
     try:
         state.result()
-    except JobPreempted:
+    except (JobPreempted, OutageError):
         return True
     except OSError as error:
         return error.errno not in LASTING

@@ -9,7 +9,7 @@ from tasks.corpus.archives import File, Unreadable, members, packed
 from tasks.corpus.compression import suffix_of
 from tasks.corpus.extract.kinds import RECORDS, kind
 from tasks.corpus.sources import FolderSource, matches
-from tasks.corpus.storage import Reference, Store, label
+from tasks.corpus.storage import Reference, Store, label, wanted, why
 
 Skip = Callable[[str, str], bool]
 # Objects that are fetched together, and how many bytes of them: all lie in memory at once.
@@ -24,17 +24,20 @@ def files(
     Record files (JSON lines, Parquet, WARC, WET) and whatever is larger than `pack_max` come as a reference with a
     checksum, smaller files as their bytes, those of archives under `archive.tar/inner` and at most `limit` bytes each.
     skip(path, checksum): whether an object is wanted by nobody, and comes as the reference that it is; what the
-    source's patterns refuse is left out.
+    source's patterns refuse is left out, and not even fetched. Raises OutageError.
     """
     store = Store(source)
     for some in _batches(objects, pack_max):
-        small = [one for one in some if isinstance(one, Reference) and _packed(one, source, pack_max)]
+        taken = [one for one in some if isinstance(one, Reference) and wanted(source, one.path)]
+        small = [one for one in taken if _packed(one, source, pack_max)]
         contents = store.contents([one for one in small if not (one.checksum and skip(label(one.path), one.checksum))])
         for one in some:
             if isinstance(one, Unreadable):
                 yield 0, [one] if matches(source, one.path) else []
+            elif not wanted(source, one.path):
+                yield one.bytes, []
             elif not _packed(one, source, pack_max):
-                yield one.bytes, _referenced(store, one, source)
+                yield one.bytes, _referenced(store, one)
             elif one.checksum and skip(label(one.path), one.checksum):
                 yield one.bytes, [one]  # it has its place in what `bytes_max` draws
             else:
@@ -63,20 +66,17 @@ def _packed(one: Reference, source: FolderSource, pack_max: int) -> bool:
     return one.bytes <= pack_max and kind(name, source.reading) not in RECORDS
 
 
-def _referenced(store: Store, one: Reference, source: FolderSource) -> list[File | Reference | Unreadable]:
-    # The patterns speak of an archive's members, which nobody knows yet.
-    if not packed(one.path) and not matches(source, label(one.path)):
-        return []
+def _referenced(store: Store, one: Reference) -> list[File | Reference | Unreadable]:
     try:
         return [one if one.checksum else store.checksum(one.path)]
     except OSError as error:
-        return [Unreadable(label(one.path), error.strerror or str(error) or type(error).__name__)]
+        return [Unreadable(label(one.path), why(error))]
 
 
 def _unpacked(one: Reference, data: bytes | OSError, limit: int) -> list[File | Reference | Unreadable]:
     path = label(one.path)
     if isinstance(data, OSError):
-        return [Unreadable(path, data.strerror or str(data) or type(data).__name__)]
+        return [Unreadable(path, why(data))]
     if len(data) != one.bytes:
         return [Unreadable(path, "changed while it was being read")]
     if packed(path):

@@ -25,6 +25,7 @@ from tasks.corpus.fields import Fields
 from tasks.corpus.licence import EXPRESSION_CHARS
 from tasks.corpus.sources import RECORD_BYTES_MAX, FolderSource, Source, matches
 from tasks.corpus.storage import Reference, Store, label, why
+from tasks.corpus.unavailable import OutageError
 from tasks.corpus.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ def passages(
 
     partition: a zip of raw files, or a JSON list of references to objects that are read where they lie.
     watch: is told of everything that is read and of every document; what it calls lost is left out, with the reason.
+
+    Raises OutageError where a referenced object cannot be read for now: what may be read in a while is not lost.
     """
     watch = watch or Watch()
     if partition.suffix == ".json":
@@ -125,7 +128,7 @@ def _read(
         yield Unreadable(path, str(error))
     except OSError as error:
         yield Unreadable(path, why(error))
-    except MemoryError:
+    except (MemoryError, OutageError):
         raise
     except Exception as error:
         log.warning("reading %s failed", path, exc_info=error)

@@ -5,11 +5,13 @@ How files are reached is `model.storage`'s; here a stream goes on where a passin
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,11 @@ from typing import Any
 import xxhash
 
 from model import storage
-from model.storage import StorageError, patient, said
-from tasks.corpus.archives import Unreadable
+from model.storage import NoAnswerError, StorageError, patient, said
+from tasks.corpus.archives import Unreadable, packed
 from tasks.corpus.compression import BLOCK, DamagedError, decompressed
-from tasks.corpus.sources import FolderSource
-from tasks.corpus.unavailable import UnavailableError
+from tasks.corpus.sources import FolderSource, matches
+from tasks.corpus.unavailable import OutageError, UnavailableError
 
 REQUESTS = 16
 """Requests at once where every object must be asked about, or fetched, by itself."""
@@ -30,6 +32,11 @@ TAGS = ("ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "Digest")
 CHANGED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created")
 # Folders of version control: they hold no documents.
 HIDDEN = {".git", ".hg", ".svn"}
+FAILING = {
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    *(errno.ENETDOWN, errno.ENETUNREACH, errno.EMFILE, errno.ENFILE),
+}
+"""What a disk, a network's file system or this process says where it is what fails, and not the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,21 @@ def label(path: str) -> str:
 
 def why(error: BaseException) -> str:
     """What is wrong with an object, without its place on this machine: what stands in a listing is identity."""
+    if isinstance(error, StorageError):
+        return str(error)
     return getattr(error, "strerror", None) or said(error)
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether what failed may work in a while: a store that does not answer, a disk or a network that is away."""
+    if isinstance(error, StorageError):
+        return isinstance(error, NoAnswerError)
+    return isinstance(error, OSError) and error.errno in FAILING
+
+
+def wanted(source: FolderSource, path: str) -> bool:
+    """Whether the source's patterns take an object, or may take members of it, which nobody knows of an archive yet."""
+    return packed(path) or matches(source, label(path))
 
 
 class Store:
@@ -70,7 +91,7 @@ class Store:
     def objects(self) -> Iterator[Reference | Unreadable]:
         """Every file in the order of paths, the local ones without a checksum; what cannot be opened is named.
 
-        Raises UnavailableError where nothing lies at the source's path.
+        Raises UnavailableError where nothing lies at the source's path, OutageError where an object may be there.
         """
         if self.source.listing is not None:
             yield from self._asked(self._listed())
@@ -84,31 +105,35 @@ class Store:
             raise UnavailableError(f"there is no file or folder {self.local}")
 
     def open(self, path: str) -> io.BufferedReader:
-        """The object at `path` as a stream; reading it raises OSError. Close it."""
-        if not self.remote:
-            return _opened(self._local(path))
-        place = self._remote(path)
-        return io.BufferedReader(_Patient(lambda: self.fs.open(place, "rb")), BLOCK)
+        """The object at `path` as a stream; opening and reading it raise OSError or OutageError. Close it."""
+        where = self._where(path)
+        with _outages(where):
+            if not self.remote:
+                return io.BufferedReader(_Told(_opened(self._local(path)), where), BLOCK)
+            place = self._remote(path)
+            return io.BufferedReader(_Told(_Patient(lambda: self.fs.open(place, "rb")), where), BLOCK)
 
     def checksum(self, path: str) -> Reference:
-        """The object at `path` as it is now. Raises OSError."""
-        if self.remote:
-            return _reference(path, patient(lambda: self.fs.info(self._remote(path))))
-        hasher, size = xxhash.xxh3_128(), 0
-        with _opened(self._local(path)) as file:
-            while block := file.read(BLOCK):
-                hasher.update(block)
-                size += len(block)
-        return Reference(path, size, f"xxh3:{hasher.hexdigest()}")
+        """The object at `path` as it is now. Raises OSError or OutageError."""
+        with _outages(self._where(path)):
+            if self.remote:
+                return _reference(path, patient(lambda: self.fs.info(self._remote(path))))
+            hasher, size = xxhash.xxh3_128(), 0
+            with _opened(self._local(path)) as file:
+                while block := file.read(BLOCK):
+                    hasher.update(block)
+                    size += len(block)
+            return Reference(path, size, f"xxh3:{hasher.hexdigest()}")
 
     def unchanged(self, reference: Reference) -> bool:
-        """Whether the object is still what was listed; reads all of a local one. Raises OSError."""
-        if not self.remote and self._local(reference.path).stat().st_size != reference.bytes:
-            return False
+        """Whether the object is still what was listed; reads all of a local one. Raises OSError or OutageError."""
+        with _outages(self._where(reference.path)):
+            if not self.remote and self._local(reference.path).stat().st_size != reference.bytes:
+                return False
         return self.checksum(reference.path) == reference
 
     def contents(self, references: list[Reference]) -> Iterator[tuple[Reference, bytes | OSError]]:
-        """The bytes of some small objects, or why they could not be read, fetched several at once."""
+        """The bytes of some small objects, or why they could not be read, several at once. Raises OutageError."""
 
         def fetch(reference: Reference) -> bytes | OSError:
             try:
@@ -122,6 +147,9 @@ class Store:
             return
         with ThreadPoolExecutor(REQUESTS) as pool:
             yield from zip(references, pool.map(fetch, references), strict=True)
+
+    def _where(self, path: str) -> str:
+        return f"source '{self.source.name}': {label(path)}"
 
     def _local(self, path: str) -> Path:
         return self.local / path if self.source.listing or not self.local.is_file() else self.local
@@ -168,7 +196,8 @@ class Store:
         assert self.source.listing is not None
         try:
             fs, place = _filesystem(self.source.listing)
-            with io.BufferedReader(_Patient(lambda: fs.open(place, "rb"))) as file:
+            raw = _Told(_Patient(lambda: fs.open(place, "rb")), f"the listing {self.source.listing}")
+            with io.BufferedReader(raw) as file:
                 _, lines = decompressed(self.source.listing, file)
                 names = (line.decode("utf-8", "surrogateescape").strip(" \t\r\n\ufeff") for line in lines)
                 below = f"{self.source.path.rstrip('/')}/"  # `crawl-2` does not lie below `crawl`
@@ -180,7 +209,7 @@ class Store:
         return sorted(paths - {""})
 
     def _asked(self, paths: list[str]) -> Iterator[Reference | Unreadable]:
-        """References to objects of which nothing is known but the path."""
+        """References to objects of which nothing is known but the path. Raises OutageError."""
 
         def ask(path: str) -> Reference | Unreadable:
             if "://" in path or ".." in path.split("/"):
@@ -191,11 +220,13 @@ class Store:
                 place = self._local(path)
                 if not _within(os.path.realpath(place), os.path.realpath(self.local)):
                     return Unreadable(label(path), LEADS_OUT, "link")
-                with _opened(place) as file:
+                with _outages(self._where(path)), _opened(place) as file:
                     return Reference(path, os.fstat(file.fileno()).st_size)
             except (OSError, ValueError) as error:
                 return Unreadable(label(path), why(error))
 
+        # What `exclude` leaves out need not be there.
+        paths = [path for path in paths if wanted(self.source, path)]
         with ThreadPoolExecutor(REQUESTS) as pool:
             # Some at a time: a pool takes on all of its work at once.
             for start in range(0, len(paths), 1000):
@@ -258,9 +289,9 @@ def _within(path: str, root: str) -> bool:
     return path == root or path.startswith(f"{root.rstrip('/')}/")
 
 
-def _opened(path: Path) -> io.BufferedReader:
+def _opened(path: Path) -> io.FileIO:
     """A regular file, open. A pipe, which a file may have become since it was listed, would wait for its writer."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise StorageError(SPECIAL)
@@ -284,6 +315,47 @@ def _reference(path: str, info: dict[str, Any]) -> Reference:
         raise StorageError(f"the server does not say how large {path} is")
     # A snapshot knows a file by its checksum alone: where nothing else tells that it changed, its size must.
     return Reference(path, int(size), f"etag:{tag.strip(chr(34))}" if tag else f"info:{changed or size}")
+
+
+@contextmanager
+def _outages(where: str) -> Iterator[None]:
+    """Raise OutageError in place of an OSError that passes."""
+    try:
+        yield
+    except OSError as error:
+        if not passes(error):
+            raise
+        raise OutageError(
+            f"{where} cannot be read now: {why(error)}; where that lasts, leave it out with the source's `exclude`"
+        ) from error
+
+
+class _Told(io.RawIOBase):
+    """A file that raises OutageError in place of an OSError that passes."""
+
+    def __init__(self, raw: io.RawIOBase, where: str) -> None:
+        self._raw, self._where = raw, where
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._raw.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with _outages(self._where):
+            return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def readinto(self, buffer: Any) -> int | None:
+        with _outages(self._where):
+            return self._raw.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Patient(io.RawIOBase):
