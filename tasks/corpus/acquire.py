@@ -36,8 +36,8 @@ from tasks.corpus.sources import (
     WheelSource,
     matches,
 )
-from tasks.corpus.storage import Reference, Store, label
-from tasks.corpus.unavailable import UnavailableError
+from tasks.corpus.storage import Reference, Store, label, passes
+from tasks.corpus.unavailable import OutageError, UnavailableError
 from tasks.launch import Execution
 from tasks.progress import Progress
 
@@ -88,12 +88,13 @@ def acquire(
     The cache is openk2's own where none is named; once it is filled no network is needed. Files in `known`, those that
     earlier snapshots hold, are left out: the artifact holds what is new or has changed, which may be nothing.
 
-    Raises AcquireError where a source and its fallbacks cannot be had, LicenceError where a licence is not as declared.
+    Raises AcquireError where a source and its fallbacks cannot be had, OutageError where that may pass, LicenceError
+    where a licence is not as declared.
     """
     config = step.config
     assert isinstance(config, SourcesConfig)
     cache, earlier = cache or cache_folder(), frozenset(known)
-    served = resolve(config, cache, offline)
+    served = resolve(config, cache, offline, first_snapshot(step))
     resolved = step.part("sources")
     # What a record may hold shapes the documents: it belongs to what the corpus is made of.
     records = [one.record() | {"record_bytes_max": config.record_bytes_max} for one in served]
@@ -110,7 +111,7 @@ def acquire(
         lists = evaluations.acquire(step, config.evaluations, cache, offline)
         lists |= blocklists.acquire(step, config.blocklists)
     except UnavailableError as error:
-        raise AcquireError(f"{error}; correct it, or leave it out") from error
+        raise _failure(f"{error}; correct it, or leave it out", error) from error
     listings = step.parts(f"listing/{one.source.name}" for one in served)
     keys = ["sources", *(key for part in listings for key in (part.key, *_raw(part)))]
     keys += [f"{group}/{name}" for group in ("evaluations", "blocklists") for name in lists[group]]
@@ -151,8 +152,17 @@ def fetch(config: SourcesConfig, cache: Path | None = None) -> dict[str, str]:
     return {one.source.name: one.origin for one in resolve(config, cache, offline=False)}
 
 
-def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
-    """Which sources serve: each of `sources`, or its fallbacks where it cannot be had, each once."""
+def first_snapshot(step: Step) -> Artifact | None:
+    """The first of the snapshots that `step` follows; None where it is the first itself."""
+    earlier = step.versions()[:-1]
+    return earlier[0].require() if earlier else None
+
+
+def resolve(config: SourcesConfig, cache: Path, offline: bool, first: Artifact | None = None) -> list[Served]:
+    """Which sources serve: each of `sources`, or its fallbacks where it cannot be had, each once; those that served in
+    the `first` snapshot, where there is one. Raises AcquireError, or OutageError where it may pass."""
+    if first is not None:
+        return _served_again(config, cache, offline, first)
     fallbacks = {source.name: source for source in config.fallbacks}
     served: dict[str, Served] = {}
 
@@ -163,8 +173,9 @@ def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
             served[source.name] = _served(source, cache, offline, instead_of)
         except UnavailableError as error:
             if not source.fallback:
-                raise AcquireError(
-                    f"source '{source.name}' cannot be had: {error}; correct it, give it a `fallback` or leave it out"
+                raise _failure(
+                    f"source '{source.name}' cannot be had: {error}; correct it, give it a `fallback` or leave it out",
+                    error,
                 ) from error
             log.warning("%s: %s; %s serves instead", source.name, error, " and ".join(source.fallback))
             for name in source.fallback:
@@ -173,6 +184,29 @@ def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
     for source in config.sources:
         serve(source, None)
     return list(served.values())
+
+
+def _served_again(config: SourcesConfig, cache: Path, offline: bool, first: Artifact) -> list[Served]:
+    """What served in the first snapshot. A fallback that took its place for a night would stay in the corpus, for all
+    of its files are new."""
+    sources = {source.name: source for source in (*config.sources, *config.fallbacks)}
+    served = []
+    for record in json.loads(first.file("sources").read_text(encoding="utf-8")):
+        name = record["source"]["name"]
+        try:
+            served.append(_served(sources[name], cache, offline, record["instead_of"]))
+        except UnavailableError as error:
+            raise _failure(
+                f"source '{name}', of which the first snapshot was made, cannot be had: {error}; nothing is added to "
+                "the corpus before it can: refresh again then",
+                error,
+            ) from error
+    return served
+
+
+def _failure(sentence: str, error: UnavailableError) -> AcquireError | OutageError:
+    """What a source that cannot be had ends a run with: what may pass is tried again."""
+    return OutageError(sentence) if passes(error.__cause__) else AcquireError(sentence)
 
 
 def _served(source: Source, cache: Path, offline: bool, instead_of: str | None) -> Served:

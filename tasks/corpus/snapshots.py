@@ -16,14 +16,15 @@ from pathlib import Path
 
 from model.cache import cache_folder
 from tasks.artifact import Artifact, Step
-from tasks.corpus.acquire import Known, acquire, listing, resolve
+from tasks.corpus.acquire import Known, acquire, first_snapshot, listing, resolve
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.sources import SourcesConfig
 
 
 def acquire_new(step: Step, cache: Path | None = None) -> Artifact | None:
     """Publish as `step` what the sources hold and no snapshot before it; None, and nothing is written, where that is
-    nothing. What could not be read is news only beside something that could.
+    nothing. What could not be read is news only beside something that could. Raises as `acquire`: a source that served
+    in the first snapshot has to be there.
 
     A run that was killed goes on: sources that it had listed are not listed again.
     """
@@ -31,7 +32,7 @@ def acquire_new(step: Step, cache: Path | None = None) -> Artifact | None:
     assert isinstance(config, SourcesConfig)
     cache = cache or cache_folder()
     known = frozenset(entry for earlier in step.versions()[:-1] for entry in _listed(earlier.require()))
-    if not step.recorded() and not _anything(config, cache, known):
+    if not step.recorded() and not _anything(config, cache, known, first_snapshot(step)):
         return None
     return acquire(step, cache, known=known)
 
@@ -44,9 +45,9 @@ def _listed(sources: Artifact) -> Iterator[tuple[str, str, str]]:
                 yield part.key.removeprefix("listing/"), entry["path"], entry.get("checksum") or entry["unreadable"]
 
 
-def _anything(config: SourcesConfig, cache: Path, known: Known) -> bool:
+def _anything(config: SourcesConfig, cache: Path, known: Known, first: Artifact | None) -> bool:
     return any(
         not isinstance(item, Unreadable)
-        for one in resolve(config, cache, offline=False)
+        for one in resolve(config, cache, offline=False, first=first)
         for item in listing(one, config, cache, known)
     )

@@ -6,19 +6,23 @@ import errno
 import io
 import os
 import re
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from model import storage
+from tasks.artifact import Artifact
 from tasks.corpus import storage as places
-from tasks.corpus.acquire import acquire
+from tasks.corpus.acquire import AcquireError, acquire
+from tasks.corpus.snapshots import acquire_new
 from tasks.corpus.unavailable import OutageError
 from tasks.stage import make, passing
 from tests.raw import PACK, folder, step, tar, warc
 from tests.tasks.corpus.test_archives import zipped
 from tests.tasks.corpus.test_reading import parquet
+from tests.tasks.corpus.test_snapshots import after
 from tests.tasks.corpus.test_storage import Handler, put_local, served, texts
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
@@ -142,3 +146,78 @@ def test_a_server_that_fails_while_a_file_is_read_in_place_loses_nothing(tmp_pat
         with pytest.raises(OutageError, match=r"source 'own': a.jsonl cannot be read now: the store does not answer"):
             texts(artifact)
     assert texts(artifact) == {"a.jsonl": ["one", "two"]}
+
+
+@pytest.mark.parametrize("what", ["source", "listing", "evaluation"])
+def test_what_is_away_when_it_is_asked_for_is_tried_again_and_what_is_not_there_is_not(tmp_path, what):
+    put_local(tmp_path)("in/a.jsonl", LINES)
+
+    def refused(path: str) -> Exception:
+        source = (
+            folder(path) if what == "source" else folder(tmp_path / "in", listing=path if what == "listing" else None)
+        )
+        sets = [{"name": "exam", "path": f"{path}/*.jsonl"}] if what == "evaluation" else []
+        with pytest.raises((AcquireError, OutageError)) as error:
+            acquire(step(tmp_path / "data", source, evaluations=sets), tmp_path)
+        return error.value
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # and it does not listen
+        assert retried(refused(f"http://127.0.0.1:{deaf.getsockname()[1]}/a"))
+    assert not retried(refused(f"{tmp_path}/nothing"))
+
+
+def test_a_fallback_that_did_not_serve_at_first_never_does(tmp_path):
+    """Its files would be new, and stay in the corpus for good."""
+    put = put_local(tmp_path)
+    put("main/a.txt", b"a")
+    put("spare/b.txt", b"b")
+    main, spare = folder(tmp_path / "main", "main", fallback=["spare"]), folder(tmp_path / "spare", "spare")
+    first = step(tmp_path / "data", main, fallbacks=(spare,))
+    acquire(first, tmp_path)
+    (tmp_path / "main").rename(tmp_path / "away")
+    before = sorted((tmp_path / "data").rglob("*"))
+    with pytest.raises(
+        AcquireError, match=r"source 'main', of which the first snapshot .* cannot be had: .*no file or"
+    ):
+        acquire_new(after(first), tmp_path)
+    assert sorted((tmp_path / "data").rglob("*")) == before
+    (tmp_path / "away").rename(tmp_path / "main")
+    put("main/c.txt", b"c")
+    second = acquire_new(after(first), tmp_path)
+    assert second is not None
+    assert texts_of(second) == ["c"]
+
+
+def test_a_fallback_that_served_at_first_goes_on(tmp_path):
+    put = put_local(tmp_path)
+    put("spare/b.txt", b"b")
+    main, spare = folder(tmp_path / "main", "main", fallback=["spare"]), folder(tmp_path / "spare", "spare")
+    first = step(tmp_path / "data", main, fallbacks=(spare,))
+    acquire(first, tmp_path)
+    put("main/a.txt", b"a")
+    assert acquire_new(after(first), tmp_path) is None
+    put("spare/c.txt", b"c")
+    second = acquire_new(after(first), tmp_path)
+    assert second is not None
+    assert texts_of(second) == ["c"]
+    assert second.statistics["fallbacks"] == {"spare": "main"}
+
+
+def test_a_refresh_on_a_night_without_the_server_is_tried_again(tmp_path, web, monkeypatch):
+    put = put_local(web[0])
+    put("a.jsonl", LINES)
+    put_local(tmp_path)("spare/b.txt", b"b")
+    main = folder(f"{web[1]}/a.jsonl", "main", fallback=["spare"])
+    first = step(tmp_path / "data", main, fallbacks=(folder(tmp_path / "spare", "spare"),))
+    acquire(first, tmp_path)
+    with monkeypatch.context() as away:
+        away.setattr(Handler, "send_head", lambda self: self.send_error(503))
+        with pytest.raises(OutageError, match=r"source 'main'.* cannot be had: .*503") as outage:
+            acquire_new(after(first), tmp_path)
+    assert retried(outage.value)
+    assert acquire_new(after(first), tmp_path) is None
+
+
+def texts_of(artifact: Artifact) -> list[str]:
+    return [text for some in texts(artifact).values() for text in some]
