@@ -25,6 +25,11 @@ DAMAGE = "�"
 RECURATE = (
     "look at the rows under `rejected/` and the statistics by source, correct the source or its rule, and run again"
 )
+# A file that was listed as it is now is not listed again, and what was curated is not curated again.
+REREAD = (
+    "names the files and says why: leave them out with the source's `exclude`; or put them right, delete the artifacts "
+    "of the sources and of the corpus, and run the stage again"
+)
 
 
 def tables(gate: CorpusGate, corpus: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
@@ -167,11 +172,10 @@ def _whole(
              "none rejected means the rules did not run, nearly all means an extractor broke", RECURATE,
              least=gate.rejected[0], most=gate.rejected[1], unit="share"),
         few("Few records were unreadable", "unreadable_share", "a truncated download or a wrong reader looks like this",
-            "fetch the source again; the statistics count unreadable records", gate.unreadable),
+            f"`openk2 inspect unreadable` {REREAD}", gate.unreadable),
         few("Few raw bytes were unreadable", "unreadable_bytes_share",
             "a lost file of a million rows is one unreadable record",
-            "`openk2 inspect unreadable` names the files: fetch them again, or leave them out with `exclude`",
-            gate.unreadable),
+            f"`openk2 inspect unreadable` {REREAD}", gate.unreadable),
         few("Few documents have damaged characters", "damaged_share",
             "a wrongly guessed charset teaches the tokenizer rubbish",
             "check the charset detection of the source these come from", gate.damaged,
@@ -236,8 +240,7 @@ def _sources(gate: CorpusGate, groups: pl.DataFrame, stated: Mapping[str, Mappin
              least=1, unit="documents"),
         few("No source has many raw bytes that could not be read", "unreadable_share",
             "a lost file of a million rows is one unreadable record",
-            "`openk2 inspect unreadable --source NAME` names the files: fetch them again, or leave them out with "
-            "`exclude`", gate.unreadable_source),
+            f"`openk2 inspect unreadable --source NAME` {REREAD}", gate.unreadable_source),
         few("No source makes up most of the corpus", "share", "one source's manner becomes the model's",
             "sample that source down, or raise `gates.corpus.largest_source`", gate.largest_source),
         never("Every document of every source names its licence", "no_licence",
