@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from model.convert import as_served, read_tensors
 from model.quantize import is_routed_expert
 from model.transformer import routers
 from tasks.artifact import Artifact, Step
+from tasks.evaluate import verification
 from tasks.evaluate.card import QUESTION, hub_licence, model_card, table
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import ReleaseConfig
@@ -278,6 +280,55 @@ def test_a_checkpoint_that_is_not_the_trained_model_is_not_released(tmp_path):
     config.write_text(json.dumps(json.loads(config.read_text()) | {"routed_scaling_factor": 1.0}))
     with pytest.raises(ReleaseError, match="not the bf16 rounding"):
         verify(model, tmp_path / "bf16", tmp_path / "int4", 16)
+
+
+@pytest.fixture
+def read_otherwise(monkeypatch):
+    """transformers that reads the routers of a folder as a function changes them."""
+
+    def patch(change: Callable[[DeepseekV3TopkRouter], object]) -> None:
+        def changed(folder: Path):
+            model = through_transformers(folder)
+            for module in model.modules():
+                if isinstance(module, DeepseekV3TopkRouter):
+                    change(module)
+            return model
+
+        monkeypatch.setattr(verification, "through_transformers", changed)
+
+    return patch
+
+
+def test_tokens_that_are_a_tie_to_the_router_refuse_no_release(tmp_path, read_otherwise):
+    """Experts 2 and 5 score alike in every layer, and transformers, by its roundings, takes the other one."""
+    model = small_model(2, initializer_range=0.2)
+    for router in routers(model):
+        router.weight.data[5] = router.weight.data[2]
+        router.e_score_correction_bias[5] = router.e_score_correction_bias[2]
+    write_checkpoint(model, tmp_path / "bf16", False, 1 << 30)
+    write_checkpoint(model, tmp_path / "int4", True, 1 << 30)
+    for favoured in (2, 5):
+        read_otherwise(lambda gate, expert=favoured: gate.e_score_correction_bias[expert].add_(1e-6))
+        assert verify(model, tmp_path / "bf16", tmp_path / "int4", 48)["transformers_difference"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda gate: gate.e_score_correction_bias.zero_(),
+        lambda gate: gate.e_score_correction_bias[3].add_(0.02),
+        lambda gate: gate.weight.data.mul_(1.01),
+        lambda gate: setattr(gate, "routed_scaling_factor", 1.0),
+        lambda gate: setattr(gate, "norm_topk_prob", False),
+        lambda gate: (setattr(gate, "num_group", 4), setattr(gate, "topk_group", 1)),
+    ],
+    ids=["no bias", "one bias", "weights", "scaling", "normalisation", "groups"],
+)
+def test_a_router_that_transformers_reads_otherwise_refuses_the_release(loud, read_otherwise, change):
+    model = small_model(2, initializer_range=0.2)
+    read_otherwise(change)
+    with pytest.raises(ReleaseError, match="transformers"):
+        verify(model, loud["bf16"], loud["int4"], 48)
 
 
 def test_shards_are_cut_and_read_back_whole(tmp_path):
