@@ -6,6 +6,7 @@ training nothing is. Every request's problem (the function with its arguments) l
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from training.draw import problem_id
 from training.rl.environments import Problem
 from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.wording import FRAMES, Language, Split, expand, say, split_of
+
+log = logging.getLogger(__name__)
 
 TRIES = 400
 ABSENT: Mapping[Language, str] = {"english": "I have no tool for that.", "chinese": "我没有合适的工具。"}
@@ -152,6 +155,27 @@ def work_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
     if tool.name == "math.subtract":
         return same_work("subtraction", (arguments["a"], arguments["b"]))
     return problem_id(tool.name, *(f"{name}={value}" for name, value in sorted(arguments.items())))
+
+
+def on_side(recorded: Sequence[RecordedTool], split: Split, share: float) -> list[RecordedTool]:
+    """The tools of servers that were called on the split's side, each with those calls alone. A tool without arguments
+    has one call, and that lies on one side.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found: list[RecordedTool] = []
+    for tool in recorded:
+        calls = tuple(one for one in tool.calls if side(work_of(tool, one), share) == split)
+        found += [tool.with_calls(calls)] if calls else []
+    if not found:
+        raise ValueError(
+            f"none of the recorded calls of tools.servers is on the side of {split}: record more of them "
+            f"(tools.recorded), add a tool with more arguments, or hold out another share than {share}"
+        )
+    if without := sorted({tool.name for tool in recorded} - {tool.name for tool in found}):
+        log.warning("no dialogue of %s has %s: none of their recorded calls is on its side", split, ", ".join(without))
+    return found
 
 
 def _toolbox(

@@ -33,7 +33,7 @@ from tokenizers import Tokenizer
 from expectations.config import NOT_CHOSEN
 from model.chat import Chat, compact, flat
 from tasks.accounts import Balance, rows_of
-from tasks.agentic.calls import call_dialogue
+from tasks.agentic.calls import call_dialogue, on_side
 from tasks.agentic.card import Origin, data_card
 from tasks.agentic.catalogue import CATALOGUE
 from tasks.agentic.config import OF_SERVERS, DialoguesConfig, JudgeConfig, TaskConfig
@@ -56,7 +56,7 @@ from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
-VERSION = 11  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 12  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -242,6 +242,8 @@ def makers_of(
     draw = random.Random(f"{config.seed}/{split}/{name}")
     task = next((task for task in config.tasks if task.family == name), None)
     world = config.in_worlds.get(name)
+    served = on_side(recorded, split, config.heldout_share) if name == OF_SERVERS else ()
+    calls = config.calls.model_copy(update={"requests": config.servers.requests}) if served else config.calls
     while True:
         if task:
             yield partial(_task_dialogue, task, draw)
@@ -249,10 +251,7 @@ def makers_of(
             found = domains if name == "world_synthetic" else None
             yield world_dialogue(world, split, name, draw, found, roles)
         else:
-            served, calls = name == OF_SERVERS, config.calls
-            if served:
-                calls = calls.model_copy(update={"requests": config.servers.requests})
-            yield partial(call_dialogue, calls, config.heldout_share, split, name, draw, recorded if served else ())
+            yield partial(call_dialogue, calls, config.heldout_share, split, name, draw, served)
 
 
 def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:

@@ -38,8 +38,8 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (11, "f0b21997ba675671"),
-    "tasks.evaluate.release": (9, "2894d3b2e002c23c"),
+    "tasks.agentic.dialogues": (12, "f0b21997ba675671"),
+    "tasks.evaluate.release": (10, "2894d3b2e002c23c"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}
 """A card has its fingerprint, which changes with every stage before."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,12 @@ class RecordedTool(Tool):
     licence: str
     grammars: tuple[str, ...]
     """Ways to ask of the server's row; each fits calls with exactly its fields."""
+    calls: tuple[dict[str, Any], ...]
+    """The arguments of the recorded calls, of which `draw` takes some."""
+
+    def with_calls(self, calls: tuple[dict[str, Any], ...]) -> RecordedTool:
+        """The tool, of which only these calls are drawn."""
+        return replace(self, calls=calls, draw=_draw_of(calls))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def read_record(tools: Iterable[str | Path], calls: Iterable[str | Path]) -> lis
 
 def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> RecordedTool:
     declared = json.loads(row["declaration"])
-    calls = list(answers)
+    calls = tuple(json.loads(text) for text in answers)
 
     def run(**arguments: Any) -> str:
         result, error = answers.get(compact(arguments), ("", "it was never called so"))
@@ -102,23 +108,23 @@ def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> Rec
             raise ToolError(f"{row['function']}: {error}")
         return result
 
-    def draw(chance: random.Random) -> dict[str, Any]:
-        found = json.loads(chance.choice(calls))
-        assert isinstance(found, dict)
-        return found
-
     return RecordedTool(
         names=(row["function"],),
         description=declared["function"].get("description", ""),
         properties=declared["function"]["parameters"].get("properties", {}),
         run=run,
-        draw=draw,
+        draw=_draw_of(calls),
         requests={},
         answer={},
         declared=declared,
         licence=row["licence"],
         grammars=tuple(row["requests"]),
+        calls=calls,
     )
+
+
+def _draw_of(calls: tuple[dict[str, Any], ...]) -> Callable[[random.Random], dict[str, Any]]:
+    return lambda chance: dict(chance.choice(calls))
 
 
 def _shown(value: Any) -> str:

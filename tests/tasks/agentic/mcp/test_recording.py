@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,12 +15,14 @@ from jsonschema import Draft202012Validator
 from flows.preset import load_preset
 from flows.request import PresetName, Request
 from model.dialogue import compact
+from tasks.agentic.calls import on_side
 from tasks.agentic.config import OF_SERVERS, CallsConfig, DialoguesConfig, ServersConfig, TaskConfig
-from tasks.agentic.dialogues import make_dialogues
+from tasks.agentic.dialogues import make_dialogues, makers_of
 from tasks.agentic.mcp.arguments import draw_arguments
 from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
-from tasks.agentic.mcp.recorded import _tool, recorded_tools
+from tasks.agentic.mcp.recorded import RecordedTool, _tool, recorded_tools
 from tasks.agentic.mcp.recording import record, run
+from tasks.agentic.roles import Roles
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.tools import ToolError
 from tasks.artifact import Step
@@ -31,6 +34,7 @@ from training.rl.environments import Problem
 from training.rl.environments.exact import RightCall
 from training.rl.environments.services import Services
 from training.rl.environments.table import play
+from training.rl.worlds.wording import SPLITS
 
 HOSTILE = str(Path(__file__).parent / "hostile.py")
 PLACES = tuple(f"place {number}" for number in range(60))
@@ -68,6 +72,15 @@ def made(honest, tmp_path_factory):
 @pytest.mark.parametrize("result", ['{"temperature": NaN}', "[1, Infinity]", "1e999"])
 def test_an_answer_that_is_no_json_is_a_text(honest, result):
     assert recorded_tools(honest)[0].reply("en", {}, result) == result
+
+
+def answering(name: str, *calls: dict[str, object]) -> RecordedTool:
+    """A recorded tool that answers these calls."""
+    properties = {argument: {"type": "string"} for one in calls for argument in one}
+    function = {"name": name, "parameters": {"type": "object", "properties": properties}}
+    declared = json.dumps({"type": "function", "function": function})
+    row = {"declaration": declared, "function": name, "licence": "MIT", "requests": []}
+    return _tool(row, {compact(one): ("said", "") for one in calls})
 
 
 def rows(artifact, group):
@@ -196,6 +209,21 @@ def test_a_server_that_is_not_there_is_an_error_or_left_out(tmp_path, caplog):
     assert "install it" in tools.statistics["servers"]["left_out"]["bad"]
     without = make_dialogues(Step("dialogues", CONFIG, str(tmp_path)), tokenizer_artifact(tmp_path), tools)
     assert sorted(without.statistics["by_environment"]) == ["addition"]
+
+
+def test_a_tool_without_arguments_is_in_one_split_and_the_others_have_the_rest(tmp_path, caplog):
+    calls = {"s_now": [{}], "s_at": [{"zone": place} for place in PLACES]}
+    tools = {name: answering(name, *given) for name, given in calls.items()}
+    homes = [split for split in SPLITS if "s_now" in {tool.name for tool in on_side([*tools.values()], split, 0.1)}]
+    assert len(homes) == 1
+    for split in SPLITS:
+        makers = makers_of(CONFIG, split, OF_SERVERS, [], Roles(), [*tools.values()])
+        called = {one.problem.answer["name"] for one in (make() for make in islice(makers, 60))}
+        assert {name for name in called if name in tools} == ({"s_at", "s_now"} if split in homes else {"s_at"})
+        assert (f"no dialogue of {split} has s_now" in caplog.text) == (split not in homes)
+    (other, *_) = (split for split in SPLITS if split not in homes)
+    with pytest.raises(ValueError, match=f"none of the recorded calls of tools.servers is on the side of {other}"):
+        on_side([tools["s_now"]], other, 0.1)
 
 
 def test_requests_of_what_is_not_offered_are_refused(tmp_path):
