@@ -38,7 +38,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (12, "f0b21997ba675671"),
+    "tasks.agentic.dialogues": (12, "bfab14420a9ad5c1"),
     "tasks.evaluate.release": (10, "2894d3b2e002c23c"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.dialogue import PREFIX, compact
+from model.dialogue import PREFIX, spaced
 from training.rl.worlds.episode import Episode
 from training.rl.worlds.filters import Trajectory, says, whole
 from training.rl.worlds.task import Task
@@ -232,7 +232,7 @@ def _turn(moves: list[Move], first: int) -> dict[str, Any]:
         {
             "id": f"{PREFIX}{move.tool}:{first + offset}",
             "type": "function",
-            "function": {"name": move.tool, "arguments": compact(move.arguments)},
+            "function": {"name": move.tool, "arguments": spaced(move.arguments)},
         }
         for offset, move in enumerate(moves)
     ]

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from model.dialogue import assistant, numbered
+from model.dialogue import assistant, numbered, spaced
 from tests.training.rl.worlds.spoiled import SPOILED, spoil
 from training.rl.worlds.episode import Episode
 from training.rl.worlds.families.table import FAMILIES
@@ -46,6 +46,14 @@ def test_the_right_one_scores_and_the_wrong_ones_do_not(family):
         for way in SPOILED:
             spoiled = spoil(task, way)
             assert spoiled is None or judge(spoiled).score == 0.0, (way, spoiled.messages)
+
+
+def test_arguments_are_written_as_the_template_writes_a_served_history():
+    """Another form of the same call would be other tokens than the model was trained on."""
+    messages = [message for seed in range(6) for message in right(draw_task(seed, "train", HARD)).messages]
+    written = [call["function"]["arguments"] for message in messages for call in message.get("tool_calls", ())]
+    assert len(written) > 6
+    assert written == [spaced(json.loads(text)) for text in written]
 
 
 @pytest.fixture(scope="module")
