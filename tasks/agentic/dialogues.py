@@ -53,7 +53,6 @@ from training.rl.environments import Problem
 from training.rl.environments.table import environment
 from training.rl.worlds.filters import Trajectory
 from training.rl.worlds.personas import PERSONAS
-from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
 VERSION = 12  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -152,14 +151,27 @@ def make_dialogues(
 
 
 def calibration(config: DialoguesConfig, judge: JudgeConfig, domains: Sequence[Domain]) -> list[Trajectory]:
-    """Scripted dialogues of known verdict for the judge, of every kind of world alike."""
+    """Scripted dialogues of known verdict for the judge, of every kind of world alike, each half right and half wrong:
+    where one kind were right, a judge that only tells the kinds apart would be believed.
+
+    Raises:
+        ValueError: a kind of world has not so many tasks.
+    """
     draw = random.Random(f"{config.seed}/judge")
-    tasks: list[Task] = []
-    while len(tasks) < judge.calibration:
-        for name, world in config.in_worlds.items():
-            drawn = draw_from(world, "train", draw, domains if name == "world_synthetic" else None)
-            tasks += [drawn.task] if drawn else []
-    return known_dialogues(tasks[: judge.calibration])
+    found: list[Trajectory] = []
+    pairs, kinds = (judge.calibration + 1) // 2, len(config.in_worlds)
+    for place, (name, world) in enumerate(config.in_worlds.items()):
+        count = 2 * len(range(place, pairs, kinds))
+        source = domains if name == "world_synthetic" else None
+        drawn = (draw_from(world, "train", draw, source) for _ in range(count * TRIES))
+        tasks = list(islice((one.task for one in drawn if one), count))
+        if len(tasks) < count:
+            raise ValueError(
+                f"only {len(tasks)} of {count} tasks to try the judge on were found in '{name}': ask for fewer "
+                f"(dialogues.judge.calibration), or for more tools of each domain (tools.per_domain)"
+            )
+        found += known_dialogues(tasks)
+    return found[: judge.calibration]
 
 
 def collect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler
+from itertools import islice
 
 import polars as pl
 import pytest
@@ -12,8 +13,11 @@ import pytest
 from expectations.config import NOT_CHOSEN
 from model.engines.engine import Message, Prompt, RequestLimits, Sampling
 from tasks.agentic.config import CallsConfig, DialoguesConfig, JudgeConfig, PlayerConfig, TaskConfig, WorldsConfig
-from tasks.agentic.dialogues import make_dialogues
+from tasks.agentic.dialogues import calibration, make_dialogues
 from tasks.agentic.judging import agreement, question, read_opinion
+from tasks.agentic.synthesis.evolve import domains as worlds
+from tasks.agentic.synthesis.evolve import tools
+from tasks.agentic.trajectories import Domain
 from tasks.artifact import Step
 from tasks.launch import Execution
 from tests.model.engines.test_openai import reply, serving
@@ -156,6 +160,25 @@ def test_a_judge_is_believed_as_far_as_it_is_right(acting, tmp_path, caplog):
     assert found["kappa"]["value"] == 0.0
     assert all(not one["judged_rightly"] for name, one in found["by_assistant"].items() if name not in RIGHT)
     assert "accuracy 0.50 (0.25 to 0.75), kappa 0.00" in caplog.text
+
+
+@pytest.mark.parametrize("count", [10, 43])
+def test_a_judge_that_only_tells_kinds_of_worlds_apart_is_not_believed(count):
+    domains = [Domain(one, tuple(tools(one, 0, 24))) for one in islice(worlds(0), 6)]
+    judge_config = JudgeConfig(engine="endpoint", model="biased", calibration=count)
+    found = calibration(CONFIG.model_copy(update={"synthetic": CONFIG.worlds}), judge_config, domains)
+    invented = [one.task.world.name in {domain.spec.name for domain in domains} for one in found]
+    assert len(found) == count
+    assert 0 < sum(invented) < count
+    assert abs(sum(1 if one.policy in RIGHT else -1 for one in found)) <= 1
+    said = ["refused" if one else "passed" for one in invented]
+    assert abs(agreement([one.policy for one in found], said)["kappa"]["value"]) < 0.1
+
+
+def test_too_few_tasks_to_try_the_judge_on_are_an_error(monkeypatch):
+    monkeypatch.setattr("tasks.agentic.dialogues.draw_from", lambda *_: None)
+    with pytest.raises(ValueError, match="only 0 of 10 tasks to try the judge on"):
+        calibration(CONFIG, JudgeConfig(engine="endpoint", model="x", calibration=10), [])
 
 
 def test_agreement_counts_what_is_known_and_leaves_out_what_was_not_answered():
