@@ -297,6 +297,7 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
     by_environment: dict[str, dict[str, Any]] = {}
     players: Counter[str] = Counter()
     personas: Counter[str] = Counter()
+    licences: Counter[str] = Counter()
     unseen: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     funnel: dict[str, Counter[str]] = {}
@@ -304,10 +305,11 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         _, split, name = part.key.split("/")
         way = {one: part.statistics[one] for one in ("drawn", "passed_over")}
         funnel.setdefault(name, Counter()).update(way | {"kept": part.rows or 0})
-        table = pq.read_table(step.path(part), columns=["problem", "player", "persona", "unseen"])
+        table = pq.read_table(step.path(part), columns=["problem", "player", "persona", "unseen", "licence"])
         problems[split] |= set(table.column("problem").to_pylist())
         players.update(table.column("player").to_pylist())
         personas.update(filter(None, table.column("persona").to_pylist()))
+        licences.update(filter(None, table.column("licence").to_pylist()))
         if split != "train":
             unseen.setdefault(f"{name}, {split}", Counter()).update(chain(*table.column("unseen").to_pylist()))
         figures = {name: part.statistics[name] for name in ("tokens", "trained_tokens", "longest")}
@@ -330,6 +332,7 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         "by_environment": dict(sorted(by_environment.items())),
         "players": dict(sorted(players.items())),
         "personas": dict(sorted(personas.items())),
+        "licences": dict(sorted(licences.items())),
         "unseen": {name: dict(sorted(found.items())) for name, found in sorted(unseen.items()) if found},
         "problems": {split: len(found) for split, found in problems.items()},
         "tools": len(CATALOGUE),
@@ -375,6 +378,7 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
         origins,
         {"kept": s["dialogues"], "rejected": s["rejected"]},
         tables,
+        [f"{count} dialogues with what tools of real servers say: {name}" for name, count in s["licences"].items()],
     )
 
 

@@ -116,6 +116,12 @@ def _dialogues(dialogues: Artifact) -> Iterator[str]:
         f"Synthetic: {s['dialogues']:,} dialogues of verifiable tasks and tool calls, made by programs and, where the "
         "table of players says so, by a model; held-out problems are apart by problem, not by phrasing."
     )
+    if licences := s.get("licences"):
+        yield "\nSome hold what tools of real servers declare and answered, under the licences that these state:"
+        yield ""
+        yield table(
+            *((name, f"{count:,}") for name, count in sorted(licences.items())), header=("licence", "dialogues")
+        )
     if players := s.get("players"):
         yield ""
         yield _counts(players, "player of the assistant", "dialogues")

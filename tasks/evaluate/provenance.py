@@ -28,8 +28,15 @@ PATIENCE = 60  # seconds that signing may take: a key on a card waits for its ow
 def accompany(folder: Path, variant: str, release: Artifact, made_by: Sequence[Step], execution: Execution) -> None:
     """Write the bill of materials, the account of the run, the checksums and, where a key is given, the signature."""
     name, licence = release.manifest["config"]["name"], release.manifest["config"]["licence"]
-    corpus = next((step.require().statistics for step in made_by if step.name == "corpus"), {})
-    write_json(folder / BILL, bill_of_materials(name, release.fingerprint, licence, corpus.get("by_source", {})))
+    corpus, dialogues = (
+        next((step.require().statistics for step in made_by if step.name == name), {})
+        for name in ("corpus", "dialogues")
+    )
+    sources = corpus.get("by_source", {}) | {
+        f"tools of servers, {licence}": {"origin": f"in {count} dialogues", "licence": licence}
+        for licence, count in dialogues.get("licences", {}).items()
+    }
+    write_json(folder / BILL, bill_of_materials(name, release.fingerprint, licence, sources))
     (folder / RUN).write_text(account(name, made_by, execution), encoding="utf-8")
     known = {part.key.removeprefix(f"{variant}/"): part.sha256 for part in release.parts(variant)}
     files = sorted(path.name for path in folder.iterdir() if not path.name.startswith((CHECKSUMS, ".")))

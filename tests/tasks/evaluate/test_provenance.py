@@ -32,7 +32,9 @@ def step(root: Path, **config) -> Step:
         corpus = Step("corpus", Snapshot(number=number), str(root), (corpus,) if corpus else ())
         source = {"documents": number, "bytes": 10, "licence": "CC0-1.0", "origin": "a shelf"}
         corpus.publish({"documents": number, "bytes": 10, "by_source": {"books": source}})
-    model = publish_model(root, "rl", small_model(2), {"int4": True}, [corpus])
+    dialogues = Step("dialogues", Literals(), str(root))
+    dialogues.publish({"dialogues": 9, "licences": {"GPL-3.0-only": 7}})
+    model = publish_model(root, "rl", small_model(2), {"int4": True}, [corpus, dialogues])
     made = Step(
         "release", ReleaseConfig(name="tiny", verify=False, **config), str(root), (model, publish_tokenizer(root))
     )
@@ -114,6 +116,8 @@ def test_the_bill_names_the_model_its_packages_and_its_data(tmp_path):
     assert safetensors["version"] == version("safetensors")
     assert "Apache" in json.dumps(safetensors["licenses"])
     assert parts["data:books"]["licenses"] == [{"license": {"name": "CC0-1.0"}}]
+    assert parts["data:tools of servers, GPL-3.0-only"]["licenses"] == [{"license": {"name": "GPL-3.0-only"}}]
+    assert "| GPL-3.0-only | 7 |" in (folder / "DATA.md").read_text()
 
 
 def test_of_several_snapshots_the_card_tells_of_the_last(tmp_path):

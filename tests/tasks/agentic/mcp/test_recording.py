@@ -170,6 +170,13 @@ def test_dialogues_hold_what_the_server_said_as_chat_declares_it(made, honest):
     assert not [row for row in rows(made, "dialogues/train/addition") if row["licence"]]
 
 
+def test_the_card_counts_the_licences_of_what_servers_said(made):
+    assert made.statistics["licences"] == {"MIT": 50}
+    card = made.file("card").read_text()
+    assert "- 50 dialogues with what tools of real servers say: MIT" in card
+    assert "No text of others" not in card
+
+
 def test_they_are_problems_of_rl_that_need_no_server(made):
     for entry in rows(made, f"dialogues/test/{OF_SERVERS}"):
         messages, answer, tools = (json.loads(entry[name]) for name in ("messages", "answer", "tools"))
