@@ -264,6 +264,16 @@ def test_the_same_inputs_give_the_same_bytes_also_after_an_interruption(released
     assert not (tmp_path / "release" / step.fingerprint / "work").exists()
 
 
+def test_a_part_that_a_killed_attempt_left_of_other_bytes_is_put_again(released, tmp_path):
+    """Where the attempt ran older code: what is published is what was verified now."""
+    step = chain(tmp_path / "run").begin()
+    write_checkpoint(small_model(7), tmp_path / "other", False, 1_000_000)
+    for file in (tmp_path / "other").glob("*.safetensors"):
+        step.adopt(f"bf16/{file.name}", file)
+    again = release(step, *(parent.require() for parent in step.inputs))
+    assert [(p.key, p.sha256) for p in again.parts()] == [(p.key, p.sha256) for p in released.parts()]
+
+
 def test_a_checkpoint_that_is_not_the_trained_model_is_not_released(tmp_path):
     model, other = small_model(1), small_model(1)
     with torch.no_grad():
