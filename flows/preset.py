@@ -16,7 +16,7 @@ from flows.request import Request
 from model.config import INT4_GROUP, Config
 from model.storage import local_path
 from model.vocabulary import BOS, EOS, PADDING, special_ids
-from tasks.agentic.config import DialoguesConfig
+from tasks.agentic.config import ENVIRONMENTS, DialoguesConfig
 from tasks.agentic.mcp.config import RecordingConfig
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.corpus.config import CorpusConfig, SourcesConfig
@@ -29,7 +29,7 @@ from tasks.rephrase.config import RephraseConfig
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from training.config import PretrainConfig
 from training.precision import decided
-from training.rl.config import RlConfig
+from training.rl.config import SETS, RlConfig, is_of
 from training.sft_config import SftConfig
 from training.workload import Workload, chain
 
@@ -146,6 +146,18 @@ class Preset(Config):
                 f"rl.prompts is {self.rl.prompts:,}, and the problems of {', '.join(practised) or 'no environment'} "
                 f"are {there:,}: lower it, or raise train of dialogues.tasks, or rl.sets"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_known(self) -> Preset:
+        """Also of environments that this preset leaves out: those that extend it may have them."""
+        known = (*ENVIRONMENTS, *SETS, "critic")  # of which the critic's own prompts are (training/rl/critic.py)
+        for field, budgets in (("sft.budgets", self.sft.budgets), ("rl.rewards.budgets", self.rl.rewards.budgets)):
+            for name in budgets:
+                if name.partition(".")[0] not in SETS and not any(is_of(one, name) for one in known):
+                    raise ValueError(
+                        f"{field} has {name!r}, which is the budget of no environment: {near(name, known)}"
+                    )
         return self
 
     @model_validator(mode="after")

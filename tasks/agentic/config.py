@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,9 @@ NOVELTIES = {
 """Environments of call dialogues, by what is new in their first request; training has the first and the last."""
 OF_SERVERS = "tool_call_server"
 """The environment of calls of real servers; what is new in its held-out splits are arguments."""
+Family = Literal["addition", "subtraction", "larger", "reverse", "copy", "sort", "rotate", "successor"]
+ENVIRONMENTS = (*get_args(Family), *NOVELTIES, OF_SERVERS, "world", "world_synthetic")
+"""All that dialogues may be of."""
 Style = Literal["terse", "polite", "chatty", "formal"]
 
 
@@ -38,7 +41,7 @@ class SplitsConfig(Config):
 class TaskConfig(SplitsConfig):
     """One family of verifiable tasks."""
 
-    family: Literal["addition", "subtraction", "larger", "reverse", "copy", "sort", "rotate", "successor"]
+    family: Family
     """What is asked (tasks/agentic/problems.py)."""
     size: int = Field(default=2, ge=1, le=6)
     """Digits of a number."""

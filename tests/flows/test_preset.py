@@ -108,6 +108,8 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
             ["dialogues.servers.train=9"],
             "dialogues.servers.train asks for dialogues with real tools, and tools.servers names no",
         ),
+        (["sft.budgets.tool_cal=48"], "sft.budgets has 'tool_cal', which is the budget of no .* 'tool_call'"),
+        (["rl.rewards.budgets.maths=48"], "rl.rewards.budgets has 'maths', .*did you mean 'math'"),
         (["rl.environments.larger=1"], "rl.environments names 'larger'"),
         (
             ["rl.prompts=90000"],
@@ -127,6 +129,12 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
 def test_a_chain_that_could_not_finish_is_refused_when_it_is_read(overrides, said):
     with pytest.raises(PresetError, match=said):
         load_preset(Request(overrides=overrides))
+
+
+def test_budgets_may_be_of_sets_and_of_what_is_new_in_held_out_calls():
+    names = ("math", "tool_call_wording", "tool_call_server", "world_synthetic", "critic")
+    preset = load_preset(Request(overrides=[f"rl.rewards.budgets.{name}=8" for name in names]))
+    assert set(names) <= set(preset.rl.rewards.budgets)
 
 
 def test_a_model_that_no_device_holds_whole_is_refused_where_the_device_is_stated():

@@ -32,6 +32,12 @@ MAX_ROWS = 256
 """Replies that a rank samples at once."""
 
 
+def is_of(environment: str, name: str) -> bool:
+    """Whether what is said of `name` holds for an environment: of `tool_call` for `tool_call_tool` as well, and of
+    `math` for `math.roots`."""
+    return environment == name or environment.startswith((f"{name}_", f"{name}."))
+
+
 class RewardConfig(Config):
     """How a verdict becomes a reward."""
 
@@ -70,11 +76,9 @@ class RewardConfig(Config):
         return self
 
     def budget_of(self, environment: str) -> int:
-        """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well, and
-        what is said of `math` for `math.roots`."""
-        names = [
-            name for name in self.budgets if environment == name or environment.startswith((f"{name}_", f"{name}."))
-        ]
+        """Tokens a reply may take in `environment`, which the longest of the names in `budgets` decides that it is
+        of."""
+        names = [name for name in self.budgets if is_of(environment, name)]
         return self.budgets[max(names, key=len)] if names else self.budget
 
 
