@@ -113,6 +113,8 @@ def _asked(servers: Sequence[ServerConfig], calls: int, seed: int) -> tuple[list
     made: list[Row] = []
     left_out: dict[str, str] = {}
     for server in servers:
+        listed: list[Row] = []
+        answers: list[Row] = []
         try:
             with opened([server]) as box:
                 _refuse_unknown(server, box.rows)
@@ -121,8 +123,8 @@ def _asked(servers: Sequence[ServerConfig], calls: int, seed: int) -> tuple[list
                     if not answered:
                         log.warning("%s is left out: no arguments fit its schema; `values` may name some", row.function)
                         continue
-                    made += answered
-                    tools.append(
+                    answers += answered
+                    listed.append(
                         {name: getattr(row, name) for name in ("function", "server", "name", *_ORIGIN)}
                         | {"declaration": compact(row.declaration), "requests": list(server.requests.get(row.name, ()))}
                     )
@@ -135,6 +137,9 @@ def _asked(servers: Sequence[ServerConfig], calls: int, seed: int) -> tuple[list
                 server.name,
                 error,
             )
+            continue
+        tools += listed  # only now: one that dies takes no part with half of its tools
+        made += answers
     return tools, made, left_out
 
 

@@ -21,7 +21,7 @@ from tasks.agentic.dialogues import make_dialogues, makers_of
 from tasks.agentic.mcp.arguments import draw_arguments
 from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
 from tasks.agentic.mcp.recorded import RecordedTool, _tool, recorded_tools
-from tasks.agentic.mcp.recording import record, run
+from tasks.agentic.mcp.recording import called, record, run
 from tasks.agentic.roles import Roles
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.tools import ToolError
@@ -216,6 +216,20 @@ def test_a_server_that_is_not_there_is_an_error_or_left_out(tmp_path, caplog):
     assert "install it" in tools.statistics["servers"]["left_out"]["bad"]
     without = make_dialogues(Step("dialogues", CONFIG, str(tmp_path)), tokenizer_artifact(tmp_path), tools)
     assert sorted(without.statistics["by_environment"]) == ["addition"]
+
+
+def test_a_server_that_dies_while_it_is_recorded_takes_no_part_with_half_of_its_tools(tmp_path, monkeypatch):
+    def dying(box, tool, *given):
+        if tool.function == "dying_other":
+            raise ServerError("it ended while it was called")
+        return called(box, tool, *given)
+
+    monkeypatch.setattr("tasks.agentic.mcp.recording.called", dying)
+    half = row("honest", name="dying", tools=("echo", "other"), optional=True)
+    tools = recorded(tmp_path, half, row("honest"))
+    for group in ("server_tools", "server_calls"):
+        assert {one["function"] for one in rows(tools, group)} == {"bad_echo"}
+    assert tools.statistics["servers"]["left_out"] == {"dying": "it ended while it was called"}
 
 
 def test_a_tool_without_arguments_is_in_one_split_and_the_others_have_the_rest(tmp_path, caplog):
