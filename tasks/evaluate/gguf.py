@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.attention import LATENT_EPS
 from model.config import ModelConfig
 from model.convert import to_hf_state
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
@@ -47,6 +48,11 @@ def export(folder: Path, file: Path) -> None:
     if model.config.q_lora_rank is None:
         raise ReleaseError(
             "llama.cpp knows queries without a latent (q_lora_rank null) of DeepSeek-V2-Lite's depth alone"
+        )
+    if model.config.rms_norm_eps != LATENT_EPS:
+        raise ReleaseError(
+            f"llama.cpp takes rms_norm_eps ({model.config.rms_norm_eps:g}) for the norms of latents too, which were "
+            f"trained with {LATENT_EPS:g}: only models whose rms_norm_eps is that can be exported"
         )
     yarn = model.config.rope_scaling
     if yarn and yarn.mscale != yarn.mscale_all_dim:

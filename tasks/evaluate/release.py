@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from model.attention import LATENT_EPS
 from model.cache import cache_folder
 from model.config import ModelConfig, parameter_count
 from model.convert import as_served, write_json
@@ -64,6 +65,12 @@ def release(
     config = step.config
     assert isinstance(config, ReleaseConfig)
     model = load_model(rl.uri)
+    if model.config.rms_norm_eps != LATENT_EPS:
+        log.warning(
+            "rms_norm_eps is %g, and the norms of latents have %g, as in transformers: vLLM, SGLang and llama.cpp take "
+            "the first for these too, so that their logits will differ from ours",
+            *(model.config.rms_norm_eps, LATENT_EPS),
+        )
     count = parameter_count(model.config)
     statistics: dict[str, Any] = {"parameters": count.total, "active_parameters": count.active}
     work = step.workspace()

@@ -82,9 +82,16 @@ def test_a_tokenizer_that_llama_cpp_would_read_otherwise_is_refused(tmp_path):
     assert not (tmp_path / "model.gguf").exists()
 
 
-def test_a_model_that_llama_cpp_does_not_know_is_refused(tmp_path):
-    write_checkpoint(small_model(q_lora_rank=None), tmp_path / "released", False, 1 << 30)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"q_lora_rank": None}, "queries without a latent"),
+        ({"rms_norm_eps": 1e-5}, r"takes rms_norm_eps \(1e-05\) for the norms of latents"),
+    ],
+)
+def test_a_model_that_llama_cpp_does_not_know_is_refused(tmp_path, changes, said):
+    write_checkpoint(small_model(**changes), tmp_path / "released", False, 1 << 30)
     shutil.copyfile(released(tmp_path / "other", 1, False) / "tokenizer.json", tmp_path / "released" / "tokenizer.json")
-    with pytest.raises(ReleaseError, match="queries without a latent"):
+    with pytest.raises(ReleaseError, match=said):
         export(tmp_path / "released", tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()

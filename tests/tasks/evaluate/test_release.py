@@ -274,6 +274,12 @@ def test_a_part_that_a_killed_attempt_left_of_other_bytes_is_put_again(released,
     assert [(p.key, p.sha256) for p in again.parts()] == [(p.key, p.sha256) for p in released.parts()]
 
 
+def test_an_epsilon_that_other_engines_read_otherwise_is_warned_of(tmp_path, caplog):
+    rl = publish_model(tmp_path, "rl", small_model(2, rms_norm_eps=1e-5), {"int4": True})
+    run(Step("release", ReleaseConfig(verify=False), str(tmp_path), (rl, publish_tokenizer(tmp_path))))
+    assert "rms_norm_eps is 1e-05, and the norms of latents have 1e-06" in caplog.text
+
+
 def test_a_checkpoint_that_is_not_the_trained_model_is_not_released(tmp_path):
     model, other = small_model(1), small_model(1)
     with torch.no_grad():
