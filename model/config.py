@@ -84,7 +84,7 @@ def contents(files: Iterable[Path]) -> str:
 class YarnConfig(Config):
     """YaRN (arXiv 2309.00071) as K2 releases it: stretches RoPE from the original window to `factor` times that."""
 
-    factor: float = Field(gt=1.0)
+    factor: float = Field(gt=1.0, le=LONGEST)
     """How many times longer the window becomes. K2: 32 over 4,096; K2-0905 and K2-Thinking: 64."""
     original_max_position_embeddings: int = Field(default=4096, ge=1, le=LONGEST)
     """The window, in tokens, that the model was trained with before stretching."""
@@ -92,9 +92,9 @@ class YarnConfig(Config):
     """Dimensions that turn more often than this within the original window keep their frequency (K2: 1)."""
     beta_slow: float = Field(default=1.0, gt=0)
     """Dimensions that turn less often than this are interpolated in full (K2: 1)."""
-    mscale: float = Field(default=1.0, gt=0)
+    mscale: float = Field(default=1.0, gt=0, le=100)
     """Weight of the logarithmic temperature on the rotated dimensions' cosines and sines (K2: 1)."""
-    mscale_all_dim: float = Field(default=1.0, ge=0)
+    mscale_all_dim: float = Field(default=1.0, ge=0, le=100)
     """Weight of the logarithmic temperature on the whole logit: the softmax scale grows by its square (K2: 1)."""
 
     @model_validator(mode="after")

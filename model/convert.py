@@ -63,7 +63,7 @@ def from_hf_state(model: Transformer, tensors: Mapping[str, Tensor] | Iterable[t
 
     Raises:
         ValueError: names every tensor that is missing, unknown, given twice, of another shape, no plain floating-point
-            numbers, or holds NaN or Inf.
+            numbers, or holds NaN or Inf, before or after the cast.
     """
     wanted = to_hf_state(model)
     kinds = ("unknown", "given twice", "of another shape", "quantised, or no numbers", "not finite", "missing")
@@ -80,10 +80,8 @@ def from_hf_state(model: Transformer, tensors: Mapping[str, Tensor] | Iterable[t
             faults["of another shape"].append(f"{name} {tuple(tensor.shape)} for {tuple(wanted[name].shape)}")
         elif tensor.dtype not in _PLAIN:
             faults["quantised, or no numbers"].append(f"{name} {tensor.dtype}")
-        elif not torch.isfinite(tensor).all():
+        elif not torch.isfinite(wanted[name].copy_(tensor)).all():  # also where only the cast made it so
             faults["not finite"].append(name)
-        else:
-            wanted[name].copy_(tensor)
         seen.add(name)
     faults["missing"] = [name for name in wanted if name not in seen]
     told = [
@@ -258,7 +256,7 @@ def check_tokenizer(folder: Path, config: ModelConfig) -> None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}): write or fetch it again") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object: write or fetch it again")

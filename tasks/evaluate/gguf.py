@@ -157,6 +157,8 @@ def _tensors(config: ModelConfig, state: dict[str, Tensor]) -> Iterator[tuple[st
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m tasks.evaluate.gguf FOLDER FILE.gguf")
     try:
         export(Path(sys.argv[1]), Path(sys.argv[2]))
     except ReleaseError as error:

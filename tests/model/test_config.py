@@ -204,6 +204,12 @@ YARN = {"type": "yarn", "factor": 2, "original_max_position_embeddings": 128}
         ({"rope_scaling": YARN | {"attention_factor": 2.0}}, r"attention_factor = 2\.0"),
         ({"rope_scaling": YARN | {"truncate": False}}, "truncate = False"),
         ({"rope_scaling": YARN | {"mscale_all_dim": 1}}, "lacks mscale"),
+        (
+            {"rope_scaling": YARN | {"mscale": 1, "mscale_all_dim": 1e308}},
+            "mscale_all_dim: .*less than or equal to 100",
+        ),
+        ({"rope_scaling": YARN | {"mscale": 1e308, "mscale_all_dim": 1}}, "mscale: .*less than or equal to 100"),
+        ({"rope_scaling": YARN | {"factor": 1e308}}, "factor: .*less than or equal to 2147483648"),
         ({"rope_scaling": YARN | {"mscale": 0.7}}, r"mscale = 0\.7 without mscale_all_dim"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (

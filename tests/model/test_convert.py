@@ -134,6 +134,14 @@ def test_every_fault_is_listed_by_name(model):
     )
 
 
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, 1e300), (torch.float16, 1e6)])
+def test_a_number_that_the_model_s_dtype_does_not_hold_is_told(model, dtype, value):
+    state = {name: tensor.double() for name, tensor in to_hf_state(model).items()}
+    state["model.norm.weight"][0] = value
+    with pytest.raises(ValueError, match=r"1 not finite: model\.norm\.weight"):
+        from_hf_state(Transformer(model.config).to(dtype), state)
+
+
 def test_a_tensor_given_twice_is_told(model):
     state = to_hf_state(model)
     with pytest.raises(ValueError, match=r"given twice: lm_head\.weight"):
@@ -180,9 +188,10 @@ def test_broken_files_are_told_by_name(model, tmp_path):
         with pytest.raises(ValueError, match=f"{INDEX}.*{words}"):
             load_hf(tmp_path)
     index.write_text(told)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json is no JSON"):
-        load_hf(tmp_path)
+    for broken in ("{", '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"):
+        (tmp_path / "config.json").write_text(broken)
+        with pytest.raises(ValueError, match=r"config\.json is no JSON"):
+            load_hf(tmp_path)
 
 
 def test_a_shard_that_the_index_forgot_is_missed_tensor_by_tensor(model, tmp_path):

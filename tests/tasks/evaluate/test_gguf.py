@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,13 @@ def test_a_tokenizer_that_llama_cpp_would_read_otherwise_is_refused(tmp_path):
     with pytest.raises(ReleaseError, match=r"no expression that splits text as .*tokenizer\.digits = 1"):
         export(folder, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
+
+
+def test_the_export_without_arguments_says_how_it_is_used(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gguf"])
+    monkeypatch.delitem(sys.modules, "tasks.evaluate.gguf")
+    with pytest.raises(SystemExit, match=r"usage: python -m .* FOLDER FILE\.gguf"):
+        runpy.run_module("tasks.evaluate.gguf", run_name="__main__")
 
 
 @pytest.mark.parametrize(
