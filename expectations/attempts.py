@@ -35,6 +35,8 @@ SAID = 30
 """Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
 TRANSLATION = "translation"
 """The style whose lengths are another language's: the alignment check alone judges these."""
+NOT_ALWAYS = frozenset(("cosine", "judge"))
+"""Checks that give some accepted segments no score: `cosine` where words agree, `judge` outside of the grey zone."""
 ROUNDED = 1e-4
 """Scores are kept to four decimals."""
 FACTS = {
@@ -48,7 +50,8 @@ FACTS = {
 def facts(rewrites: Artifact) -> pl.DataFrame:
     """One row an attempt: whose it is, its verdict, and what was found of its texts and scores. `untraced`: something
     of its origin is missing; `failing`: a score lies outside of the threshold that the artifact records;
-    `misnumbered`: it was accepted with other numbers; `unscored`: checks that gave it no score."""
+    `misnumbered`: it was accepted with other numbers; `unscored`: which checks gave it no score, of those that always
+    give one."""
     seam = _Seam()
     limits = rewrites.statistics.get("thresholds") or {}
     found = [
@@ -116,12 +119,13 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
         failing=_failing(frame, limits),
         misnumbered=_misnumbered(frame),
         # a network that reads English alone is not asked about a translation
-        unscored=pl.when(pl.col("style") == TRANSLATION)
-        .then(0)
-        .otherwise(
-            pl.sum_horizontal(pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields)
-        )
-        .cast(pl.Int64),
+        unscored=pl.when(pl.col("style") != TRANSLATION).then(
+            pl.concat_list(
+                pl.when(pl.col("scores").struct.field(name).is_null()).then(pl.lit(name))
+                for name in frame["scores"].struct.fields
+                if name not in NOT_ALWAYS
+            ).list.drop_nulls()
+        ),
     )
     return pl.concat([kept, pl.DataFrame(rows, schema=FACTS)], how="horizontal").with_columns(
         pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()

@@ -140,8 +140,12 @@ def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
     """What is recorded of the attempts: where they come from, and that the verdicts follow from the scores."""
     accepted = segments.filter("accepted").lazy()
     failing = accepted.filter(pl.col("failing") != "")
-    # of a style: some checks are not asked of a translation
-    unscored = accepted.filter(pl.col("unscored") > pl.col("unscored").min().over("style"))
+    # of a style: what a preset leaves out, or a style is not asked, has a score in none of its segments
+    unscored = (
+        accepted.with_columns(all=pl.len().over("style"))
+        .explode("unscored")
+        .filter(pl.col("unscored").is_not_null() & (pl.len().over("style", "unscored") < pl.col("all")))
+    )
     numbered = (
         segments.lazy()
         .group_by(PLACE)
@@ -174,7 +178,7 @@ def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
               examples=failing.select(*PLACE, "failing")),
         never("Every accepted segment has a score of every check that others of its style have one of", "unscored",
               "a check that was left out has let it through", "let the alignment check go on until one fails",
-              examples=unscored.select(*PLACE, "attempt")),
+              examples=unscored.select(*PLACE, "attempt", "unscored")),
         never("Every segment's attempts are numbered from 0, none left out", "gaps",
               "rates over records with gaps are rates of something else",
               "delete the rewrites artifact and run its stage again", examples=gaps.select(*PLACE, "tried", "last")),

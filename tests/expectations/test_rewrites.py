@@ -105,7 +105,7 @@ RECORD_DEFECTS = {
     "a gap among the attempts": (lambda f: f.with_columns(first("attempt", 1)), {"records.gaps"}),
     "accepted under a threshold": (lambda f: f.with_columns(scores(cosine=0.7)), {"records.failing"}),
     "accepted over a band": (lambda f: f.with_columns(scores(length=2.6)), {"records.failing"}),
-    "accepted without a score": (lambda f: f.with_columns(scores(cosine=None)), {"records.unscored"}),
+    "accepted without a score": (lambda f: f.with_columns(scores(numbers=None)), {"records.unscored"}),
     "the language check refused too often": (
         lambda f: f.with_columns(reason=pl.when("accepted").then(pl.lit("")).otherwise(pl.lit("language"))),
         {"refused.share"},
@@ -135,6 +135,24 @@ def scores(**changed: float | None) -> pl.Expr:
 def test_defect_in_what_is_recorded_blocks(tmp_path, blocked, defect):
     change, expected = RECORD_DEFECTS[defect]
     assert failures(blocked(REWRITES_GATE, rewrites(tmp_path, segment=change))) == expected
+
+
+@pytest.mark.parametrize("scored", [{"cosine": None}, {"judge": 0.9}], ids=["cosine", "judge"])
+def test_a_check_that_need_not_score_may_have_scored_some(tmp_path, passed, scored):
+    """`cosine` is silent where the words agree, and `judge` is asked about the grey zone alone."""
+    change = scores(**scored)
+    assert passed(REWRITES_GATE, rewrites(tmp_path, segment=lambda f: f.with_columns(change))).statistics["success"]
+
+
+def test_two_segments_without_a_score_of_different_checks_are_both_found(tmp_path, blocked):
+    """As many scores each, but no check may be left out of either."""
+    number = ACCEPTED.cum_sum()
+    change = pl.col("scores").struct.with_fields(
+        length=pl.when(number % 2 == 0).then(pl.field("length")),
+        numbers=pl.when(number % 2 == 1).then(pl.field("numbers")),
+    )
+    subject = rewrites(tmp_path, segment=lambda f: f.with_columns(change.alias("scores")))
+    assert failures(blocked(REWRITES_GATE, subject)) == {"records.unscored"}
 
 
 def test_band_of_a_style_is_its_own(tmp_path, passed):
