@@ -34,7 +34,7 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 SAID = 30
 """Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
 TRANSLATION = "translation"
-"""The style whose lengths are another language's: the alignment check alone judges these."""
+"""The style whose texts are another language's: a network that reads English alone is not asked about them."""
 NOT_ALWAYS = frozenset(("cosine", "judge"))
 """Checks that give some accepted segments no score: `cosine` where words agree, `judge` outside of the grey zone."""
 ROUNDED = 1e-4
@@ -95,15 +95,19 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.DataFrame:
-    """Copies and seams are judged on accepted ones only."""
+    """Copies and seams are judged on accepted ones only. Where a style or a level of detail has a band of its own, the
+    alignment check's length is the one there is (`failing`): of notes without the page's navigation, of a translation
+    by its language."""
     rows = []
-    columns = ("source_id", "style", "source_text", "rewrite_text", "accepted")
-    for name, style, source, rewrite, accepted in frame.select(columns).iter_rows():
+    own = {column: (limits.get("length") or {}).get(f"by_{column}") or {} for column in ("style", "detail")}
+    columns = ("source_id", "style", "detail", "source_text", "rewrite_text", "accepted")
+    for name, style, detail, source, rewrite, accepted in frame.select(columns).iter_rows():
         source, rewrite = source or "", rewrite or ""
+        banded = style in own["style"] or detail in own["detail"]
         rows.append(
             {
                 "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
-                "ratio": 1.0 if style == TRANSLATION else len(rewrite) / max(len(source), 1),
+                "ratio": 1.0 if banded else len(rewrite.strip()) / max(len(source.strip()), 1),
                 "empty": bool(accepted) and not rewrite.strip(),
                 "again": bool(accepted) and seam.again((name or "", style or ""), source, rewrite),
             }

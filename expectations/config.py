@@ -129,7 +129,8 @@ class RewritesGate(Gate):
     """Greatest share of accepted segments of which the alignment check found a number lost or invented: it has the one
     rule of what is the same number (`numbers` in the recorded scores)."""
     length_ratio: Band = (0.3, 3.0)
-    """Characters of an accepted rewrite over those of its source segment."""
+    """Characters of an accepted rewrite over those of its source segment, in styles and at levels of detail without a
+    band of their own; those that have one are held to it."""
     copies: Share = 0.1
     """Greatest share of accepted segments that repeat their source word for word: copies teach nothing new and are
     what a weak rewriter passes a fidelity check with."""

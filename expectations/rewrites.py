@@ -216,8 +216,9 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame)
             "a copy is one more epoch of the same text, at the price of a rewrite",
             "let the check refuse a rewrite that repeats its source", gate.copies,
             examples=rows.filter("copy").select(PLACE)),
-        never(f"Accepted segments are {shortest:g} to {longest:g} times as long as their source",
-              "outside_length", "much shorter ones dropped something, much longer ones made something up",
+        never(f"Accepted segments are {shortest:g} to {longest:g} times as long as their source, where their style has "
+              "no band of its own", "outside_length",
+              "much shorter ones dropped something, much longer ones made something up",
               "set the check's length band inside `gates.rewrites.length_ratio`", unit="segments",
               examples=rows.filter(outside).select(*PLACE, "ratio")),
         few("Accepted segments do not say again what the one before said", "said_again",

@@ -163,6 +163,13 @@ def test_band_of_a_style_is_its_own(tmp_path, passed):
     assert passed(REWRITES_GATE, rewrites(tmp_path, segment=lambda f: f.with_columns(change))).statistics["success"]
 
 
+def test_length_of_a_style_with_its_own_band_is_the_one_that_the_check_measured(tmp_path, passed):
+    """A page's navigation is no part of what a note rewrites, nor are the blanks between segments."""
+    page = pl.when(pl.col("style") == "notes").then(pl.lit("Home\nLogin\n" * 200)).otherwise(pl.lit("\n" * 2000))
+    change = pl.when(ACCEPTED).then(pl.col("source_text") + page).otherwise("source_text").alias("source_text")
+    assert passed(REWRITES_GATE, rewrites(tmp_path, segment=lambda f: f.with_columns(change))).statistics["success"]
+
+
 def test_band_of_a_level_of_detail_is_its_own(tmp_path, blocked):
     """1.1 times as long is allowed at that level, 1.3 is not, though it would be at others."""
     concise = pl.lit("concise").alias("detail")
