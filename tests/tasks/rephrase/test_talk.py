@@ -96,6 +96,91 @@ def test_what_is_around_a_good_answer_comes_off(answer: str, text: str) -> None:
     assert clean(answer) == text
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Here is the rewritten text:",
+        "Here's the rewritten version of the passage:",
+        "Sure! Here is a rewritten version that is plain and easy to read:",
+        "Certainly, here is the rewrite:",
+        "Of course. Here's a rewrite of the paragraph in a friendlier tone:",
+        "Here is my rewriting:",
+        "Here is a more formal and scholarly version of the text:",
+        "Here is the text:",
+        "Here is the passage rewritten in plain English:",
+        "Here's the revised paragraph:",
+        "Here is the paraphrase:",
+        "Here are the rephrased sentences:",
+        "Here is the English translation:",
+        "Here is the translation of the passage into English:",
+        "Here is a clear study note:",
+        "This is the rephrased version:",
+        "The rewritten text:",
+        "Rewritten version:",
+        "Revised text:",
+        "Rewrite:",
+        "Translation:",
+        "以下是改写后的文本：",
+        "好的，以下是改写后的内容：",
+        "下面是这段文字的改写：",
+        "以下是对原文的改写:",
+        "以下为改写版本：",
+        "以下是重写后的段落：",
+        "改写后的版本如下：",
+        "改写后：",
+        "译文：",
+        "以下是英文译文：",
+        "以下是学习笔记：",
+        "下面是翻译成英文的文本：",
+    ],
+)
+def test_a_line_that_announces_the_answer_comes_off(line: str) -> None:
+    assert clean(f"{line}\n\nThe cat sat.\n\nIt slept.") == "The cat sat.\n\nIt slept."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Here are the three laws of motion that Newton gave and that all schools teach:\n\n1. What rests goes on resting.",
+        "Here are the parts of a flower:\n\n- petals",
+        "Here are the books that she translated:\n\n- Emma",
+        "Here are the translated works of the poet:\n\n- an ode",
+        "Here is the text of the treaty:\n\nArticle 1.",
+        "Here is the passage of the law that forbids it:\n\nNobody may enter.",
+        "Here is how a version is released:\n\n1. Tag it.",
+        "Here are the versions that are still supported:\n\n- 3.12",
+        "Here are the rewriting rules of the grammar:\n\nS -> NP VP",
+        "Here is the code:\n\n    x = 1",
+        "Here's what you need:\n\n- flour",
+        "Here is a proof:\n\nLet n be even.",
+        "Here is the input:\n\n3 4",
+        "Here is an excerpt:\n\nIt was a dark night.",
+        "Sample input:\n\n3 4",
+        "Here is a version that supports IPv6:\n\n    connect6()",
+        "Sure, here are the steps:\n\n1. Stop.",
+        "The revised plan of the city has three parts:\n\nFirst the port.",
+        "The revised version of the law has three parts:\n\nFirst the fees.",
+        "The translated novels sold well in two countries:\n\n- France",
+        "The translation of a protein has three stages:\n\n1. Initiation",
+        "There are two kinds of translation:\n\n- free",
+        "Rewriting a fraction takes two steps:\n\n1. Factor.",
+        "A section has these parts:\n\n- a heading",
+        "These are the study notes of three students:\n\nAnna.",
+        "以下是广东省经济发达的沿海城市：广州、深圳、珠海这三座。",
+        "以下是三个城市：\n\n北京、上海和广州。",
+        "下面是制作面包的步骤：\n\n1. 和面。",
+        "以下是牛顿的三条定律：\n\n一、惯性。",
+        "以下是翻译学的三个流派：\n\n一、语言学派。",
+        "改写后的法律规定了三件事：\n\n一、税率。",
+        "改写后的程序分三步：读入、计算、输出。",
+        "软件版本：\n\n3.12",
+        "这是他一生中最重要的三部作品：\n\n《边城》",
+    ],
+)
+def test_a_first_line_of_the_text_itself_stays(text: str) -> None:
+    assert clean(text) == text
+
+
 def test_a_loop_that_was_cut_is_called_one() -> None:
     assert "in a loop" in finished(Pair(SOURCE, "It runs to the end. " * 30, finish="length"), CONFIG).why
     assert "filter" in finished(Pair(SOURCE, GOOD, finish="filtered"), CONFIG).why
