@@ -105,14 +105,17 @@ class Progress:
             self._emit()
 
     def advance(self, amount: float = 1.0, note: str | None = None) -> None:
-        self.set(self.done + amount, note)
+        self._go(lambda: self.done + amount, note)
 
     def set(self, done: float, note: str | None = None) -> None:
-        with self._lock:
-            self.done = done
+        self._go(lambda: done, note)
+
+    def _go(self, done: Callable[[], float], note: str | None) -> None:
+        with self._lock:  # held where the sum is read: of two threads that add to one, one would be lost
+            self.done = done()
             self.note = self.note if note is None else note
             now = time.monotonic()
-            due = now - self._last >= self.every or done >= self.total
+            due = now - self._last >= self.every or self.done >= self.total
             if due:
                 self._last = now
         if due:

@@ -32,6 +32,19 @@ def test_clock(seconds, shown):
     assert clock(seconds) == shown
 
 
+def test_amounts_are_added_while_no_other_thread_can_add():
+    progress, held = Progress("x", 10, "docs"), []
+
+    class Amount(float):
+        def __radd__(self, done):
+            held.append(progress._lock.locked())
+            return done + float(self)
+
+    progress.advance(Amount(2))
+    assert progress.done == 2
+    assert held == [True]
+
+
 def test_listeners_hear_the_first_the_last_and_not_every_one_between():
     heard: list[float] = []
     with listen(lambda tick: heard.append(tick.done)), Progress("x", 1000, "docs") as progress:
