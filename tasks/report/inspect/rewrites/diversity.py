@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,7 +17,9 @@ from tasks.rephrase.alignment.pair import words
 GRAM = 4
 """Words in a row that are compared: the longest that self-BLEU counts."""
 MOST = 2000
-"""Segments and documents that are read, the first ones."""
+"""Segments and documents that are read."""
+FILES = 40
+"""Files that these are of, evenly spaced: of each the first ones, so that the rewrites of a source are read together."""
 EMBEDDED = 50
 """Sources whose rewrites are embedded, the first ones: a document takes up to half a second."""
 
@@ -42,21 +44,30 @@ class Diversity:
 
 
 def diversity(artifact: Artifact, embed: Embed | None = None) -> Diversity:
-    """Of the first `MOST` accepted segments and documents; `embed` is MiniLM unless given."""
+    """Of `MOST` accepted segments and documents; `embed` is MiniLM unless given."""
     fresh: list[float] = []
-    for path in artifact.files("segments"):
-        accepted = pl.scan_parquet(path).filter("accepted").select("source_text", "rewrite_text")
-        for source, rewrite in accepted.head(MOST - len(fresh)).collect().iter_rows():
-            if grams := _grams(rewrite or ""):
-                fresh.append(len(grams - _grams(source or "")) / len(grams))
+    accepted = [pl.scan_parquet(path).filter("accepted") for path in artifact.files("segments")]
+    for source, rewrite in _some(accepted, "source_text", "rewrite_text"):
+        if grams := _grams(rewrite or ""):
+            fresh.append(len(grams - _grams(source or "")) / len(grams))
     by_source: dict[str, list[str]] = defaultdict(list)
-    for path in artifact.files("rewrites"):
-        for source, text in pl.scan_parquet(path).select("source_id", "text").head(MOST).collect().iter_rows():
-            by_source[source].append(text or "")
+    written = [pl.scan_parquet(path) for path in artifact.files("rewrites")]
+    for source, text in _some(written, "source_id", "text"):
+        by_source[source].append(text or "")
     several = [texts for texts in by_source.values() if len(texts) > 1]
     overlaps = [share for texts in several for share in _overlaps([_grams(text) for text in texts])]
     english = [texts for texts in several if not any(map(chinese, texts))][:EMBEDDED]
     return Diversity(_mean(fresh), len(several), _mean(overlaps), _mean(_spreads(english, embed)))
+
+
+def _some(files: Sequence[pl.LazyFrame], *columns: str) -> Iterator[tuple[str, str]]:
+    """At most `MOST` rows, from files that lie evenly over all of them; what one has not falls to those after it."""
+    chosen = files[:: -(-len(files) // FILES) or 1]
+    left = MOST
+    for place, file in enumerate(chosen):
+        rows = file.select(columns).head(-(-left // (len(chosen) - place))).collect()
+        left -= rows.height
+        yield from rows.iter_rows()
 
 
 def _overlaps(texts: list[Grams]) -> list[float]:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import polars as pl
 import pytest
 
 from model.config import Config
 from tasks.artifact import Step
+from tasks.report.inspect.rewrites import diversity as module
 from tasks.report.inspect.rewrites.diversity import diversity
 
 
@@ -32,6 +35,25 @@ def test_what_is_new_is_counted_against_the_source_and_against_the_other_rewrite
     assert found.documents == 1
     assert found.overlap == (1 / 2 + 1 / 3) / 2
     assert found.spread == pytest.approx(0.4)
+
+
+def test_no_more_texts_are_read_than_are_needed_and_those_from_all_files_alike(tmp_path, monkeypatch):
+    read: list[int] = []
+    grams = module._grams
+    monkeypatch.setattr(module, "MOST", 24)
+    monkeypatch.setattr(module, "FILES", 4)
+    monkeypatch.setattr(module, "_grams", lambda text: read.append(int(text.split()[0])) or grams(text))
+    step = Step("rewrites", Plain(), str(tmp_path))
+    for number in range(8):
+        rows = 2 if number == 0 else 50
+        texts = [f"{number} {row} a b c" for row in range(rows)]
+        segments = pl.DataFrame({"source_text": texts, "rewrite_text": texts, "accepted": [True] * rows})
+        rewrites = pl.DataFrame({"source_id": [f"{number}:{row // 2}" for row in range(rows)], "text": texts})
+        for name, frame in (("segments", segments), ("rewrites", rewrites)):
+            step.put(f"{name}/{number}", ".parquet", frame.write_parquet, rows=rows)
+    found = diversity(step.publish({}), lambda text: np.ones(1))
+    assert Counter(read) == {0: 6, 2: 24, 4: 20, 6: 20}, "two texts a segment, one a document that has another"
+    assert found.documents == 11
 
 
 def test_texts_that_say_the_same_lie_nearer_than_others_and_chinese_ones_are_not_embedded(tmp_path):
