@@ -1,4 +1,5 @@
-"""Code spans, URLs, paths, options, versions and identifiers: every one kept, none invented; no quotation altered."""
+"""Code spans, URLs, paths, options, versions and identifiers: every one kept, none invented; no quotation altered. Code
+and tables within a segment of prose stay line by line."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_with
+from tasks.rephrase.structure import structure
 
 FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 IDENTIFIER = re.compile(
@@ -40,12 +42,16 @@ QUOTED = re.compile(r'"([^"\n]{1,600})"|“([^”\n]{1,600})”|‘([^’\n]{1,6
 OMITTED = re.compile(r"\.\.\.|…+|\[[^\]]*\]")
 """In a quotation, where words were left out or put in."""
 SCRIPTS = LOWERED | RAISED
+FRAME = re.compile(r"(?:`{3,}|~{3,}).*|[-=+|: \t]*")
+"""Lines that hold nothing: of a fence, and the rules of a table, which may be drawn otherwise."""
+SPOKEN = re.compile(r"\s*[\"'“‘「]?[A-Z㐀-鿿][^={}<>|\\_;$#]*[.!?。！？][\"'”’」)]?\s*")
+"""What is indented and reads as a paragraph: no code but an item of a list that goes on, or a quotation."""
 
 
 def code(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Code spans, URLs and identifiers: every one kept, none invented, and no quotation altered. A word may lose its
-    backticks, a call its parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are
-    for `formulas`: `a_n` and `-x` may be said in words."""
+    """Code spans, URLs and identifiers: every one kept, none invented, and no quotation altered; code and tables line by
+    line as they are. A word may lose its backticks, a call its parentheses, a chemical formula may become a name; nothing
+    may change a letter. Symbols are for `formulas`: `a_n` and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     # m³ is no m3, but Ca²⁺ is Ca2+
     before, after = (_literals(side.translate(LOWERED)) for side in (pair.source, pair.rewrite))
@@ -61,6 +67,9 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
         context = pair.context.translate(SCRIPTS)
         invented = [literal for literal in invented if not _stands(literal, context)]
     if not lost and not invented:
+        if line := _altered(pair):
+            why = f"code or a table is not kept as it is: '{line:.60}'"
+            return Verdict("code", 0.0, False, why, sentence_with(pair.source, line), sentence_with(pair.rewrite, line))
         if pair.translated or not (quotations := _misquoted(pair.source, pair.rewrite)):
             return Verdict("code", 1.0, True)
         one, other = quotations
@@ -69,6 +78,45 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     score = 1 - (len(lost) + len(invented)) / len({*before, *after})
     sentences = sentence_with(source, "".join(lost[:1])), sentence_with(rewrite, "".join(invented[:1]))
     return Verdict("code", score, False, changes(lost, invented, _alike, 0.3), *sentences)
+
+
+def _altered(pair: Pair) -> str:
+    """A line of the source's code and tables that the rewrite does not have, or not in its place; nothing where it has
+    them all. What a translation translates is not compared."""
+    said = _rows(pair.rewrite)
+    for begin, end in structure(pair.source).blocks:
+        block = pair.source[begin:end]
+        rows = _rows(block)
+        formula = not re.search(r"\w", FORMULA.sub("", block))  # `formulas` compares these
+        if formula or not rows or SPOKEN.fullmatch(block) or (pair.translated and not block.isascii()):
+            continue
+        if pair.source[:begin].rpartition("\n")[2].strip():  # a formula or table in HTML that begins within a line
+            if " ".join(block.split()) not in " ".join(pair.rewrite.split()):
+                return rows[0][1]
+            continue
+        first = not pair.source[:begin].strip()
+        if not any(_same(rows, said[place : place + len(rows)], first or not place) for place in range(len(said))):
+            known = {line for _, line in said}
+            return next((line for _, line in rows if line not in known), rows[0][1])
+    return ""
+
+
+def _rows(text: str) -> list[tuple[int, str]]:
+    """How far each line of a text is indented, and its words; without blank lines and frames."""
+    lines = [line.expandtabs(4) for line in text.split("\n")]
+    return [
+        (len(line) - len(line.lstrip()), " ".join(line.split()))
+        for line in lines
+        if line.strip() and not FRAME.fullmatch(line.strip())
+    ]
+
+
+def _same(rows: list[tuple[int, str]], said: list[tuple[int, str]], first: bool) -> bool:
+    """Whether these are the lines of a block, all indented alike farther or less; the `first` line of a text has lost
+    its own blanks."""
+    if [line for _, line in rows] != [line for _, line in said]:
+        return False
+    return len({new - old for (old, _), (new, _) in zip(rows[first:], said[first:], strict=True)}) < 2
 
 
 @cache

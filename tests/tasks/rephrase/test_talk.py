@@ -141,7 +141,7 @@ def test_a_line_that_announces_the_answer_comes_off(line: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Here are the three laws of motion that Newton gave and that all schools teach:\n\n1. What rests goes on resting.",
+        "Here are the three laws of motion that Newton gave and that all schools teach:\n\n1. What rests rests.",
         "Here are the parts of a flower:\n\n- petals",
         "Here are the books that she translated:\n\n- Emma",
         "Here are the translated works of the poet:\n\n- an ode",

@@ -19,7 +19,7 @@ GRAM = 4
 MOST = 2000
 """Segments and documents that are read."""
 FILES = 40
-"""Files that these are of, evenly spaced: of each the first ones, so that the rewrites of a source are read together."""
+"""Files that these are of, evenly spaced: of each the first ones, so that a source's rewrites are read together."""
 EMBEDDED = 50
 """Sources whose rewrites are embedded, the first ones: a document takes up to half a second."""
 

@@ -85,3 +85,76 @@ def test_the_verdict_says_what_became_what() -> None:
 @given(st.text(max_size=200) | st.text(alphabet="ab1`./-_$(){}:@ \n", max_size=120))
 def test_a_text_has_its_own_literals(text: str) -> None:
     assert code(Pair(text, text), CONFIG).passed
+
+
+LOOP = """The divisor is found by a loop, which needs few steps.
+
+    while b:
+        a, b = b, a % b
+    return a
+
+| size | steps |
+|------|-------|
+| small | few |
+| large | many |
+
+Nobody knows a simpler one."""
+SAID = LOOP.replace("The divisor is found by a loop, which needs few steps.", "A loop of few steps finds the divisor.")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        ("a, b = b, a % b", "b, a = a, b % a"),
+        ("while b:", "while a:"),
+        ("    return a\n", ""),
+        ("    return a", "        return a"),
+        ("| small | few |\n| large | many |", "| small | many |\n| large | few |"),
+        ("| small | few |\n| large | many |", "| large | many |\n| small | few |"),
+        ("| large | many |\n", ""),
+        ("    while b:\n        a, b = b, a % b\n    return a\n\n", ""),
+        ("    while b:\n        a, b = b, a % b", "        a, b = b, a % b\n    while b:"),
+    ],
+)
+def test_code_and_tables_within_prose_are_kept_line_by_line(spoil: tuple[str, str]) -> None:
+    assert code(Pair(LOOP, SAID), CONFIG).passed
+    spoilt = SAID.replace(*spoil)
+    assert spoilt != SAID
+    verdict = code(Pair(LOOP, spoilt), CONFIG)
+    assert not verdict.passed
+    assert verdict.why
+
+
+def test_lines_of_a_doctest_are_kept() -> None:
+    source = "It adds.\n\n>>> add(1, 2)\n3\n\nThat is all."
+    assert code(Pair(source, source.replace("It adds.", "This adds.")), CONFIG).passed
+    assert not code(Pair(source, "This adds.\n\n>>> add(2, 1)\n3\n\nThat is all."), CONFIG).passed
+
+
+@pytest.mark.parametrize(
+    ("source", "rewrite"),
+    [
+        (
+            LOOP,
+            SAID.replace("    while", "```python\nwhile").replace("\n    ", "\n").replace("return a", "return a\n```"),
+        ),
+        (LOOP, SAID.replace("|------|-------|", "| :--- | :---: |").replace("| small |", "|  small  |")),
+        ("    x = f(y)\n    g(x)\n\nIt calls both.", "x = f(y)\n    g(x)\n\nBoth are called."),
+        ("It is so:\n\n    $$a = b + c$$\n\nas was said.", "As was said:\n\n$$b + c = a$$\n\nThat is so."),
+        ("- One.\n\n    It goes on in a paragraph of its own.\n", "- One.\n\n    A paragraph continues it."),
+        (
+            "He wrote:\n\n    The night was dark,\n    and the sea was rough.\n\nThat is all.",
+            "He wrote of a dark night.",
+        ),
+        ("```python\n```", ""),
+    ],
+)
+def test_what_may_change_of_a_block_may_change(source: str, rewrite: str) -> None:
+    assert code(Pair(source, rewrite), CONFIG).passed, code(Pair(source, rewrite), CONFIG).why
+
+
+def test_a_table_is_translated_but_its_code_is_not() -> None:
+    source = "如下：\n\n| 大小 | 步数 |\n|---|---|\n| 小 | 少 |\n\n    x = f(y)\n\n完。"
+    good = "As follows:\n\n| size | steps |\n|---|---|\n| small | few |\n\n    x = f(y)\n\nThe end."
+    assert code(Pair(source, good, translated="zh"), CONFIG).passed
+    assert not code(Pair(source, good.replace("f(y)", "y"), translated="zh"), CONFIG).passed
