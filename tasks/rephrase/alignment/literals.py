@@ -49,9 +49,9 @@ SPOKEN = re.compile(r"\s*[\"'“‘「]?[A-Z㐀-鿿][^={}<>|\\_;$#]*[.!?。！�
 
 
 def code(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Code spans, URLs and identifiers: every one kept, none invented, and no quotation altered; code and tables line by
-    line as they are. A word may lose its backticks, a call its parentheses, a chemical formula may become a name; nothing
-    may change a letter. Symbols are for `formulas`: `a_n` and `-x` may be said in words."""
+    """Code spans, URLs and identifiers: every one kept, none invented, and no quotation altered; code and tables line
+    by line as they are. A word may lose its backticks, a call its parentheses, a chemical formula may become a name;
+    nothing may change a letter. Symbols are for `formulas`: `a_n` and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     # m³ is no m3, but Ca²⁺ is Ca2+
     before, after = (_literals(side.translate(LOWERED)) for side in (pair.source, pair.rewrite))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from tasks.rephrase.alignment.pair import HEADING, Pair, Verdict, words
 from tasks.rephrase.alignment.reading import Readers, near
 from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.structure import outside, structure
 
 ASKING = "What|Who|Which|How|When|Where|Why"
 SCHEMA = json.dumps(
@@ -35,7 +36,11 @@ DEFINED = (
 """A sentence that says what a term is: it begins with the term, and does not only say something of it."""
 ELSEWHERE = re.compile(r"\s*(?:<[^>]*>\s*)?(?:\([^)]*\)\s*)?(?:see\b|\Z)", re.I)
 """An entry that only names another."""
-ARTICLE = re.compile(r"\b([Aa])n? (?=[\W_]*(?P<next>[^\W\d_]+))")
+ARTICLE = re.compile(
+    rf"(\A(?:{ASKING}) (?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must) (?=A)"
+    r"|\b(?=a))([Aa])n? (?=[\W_]*(?P<next>[^\W\d_]+))"
+)
+"""In a capital only where a noun must begin: elsewhere it is a name, as in Apollo A and type A influenza."""
 CONSONANT = re.compile(r"uni(?!n|mp|m[^o])|us[aeiu]|ut[aeio]|u[bku]|eu|ewe|one\b|once\b|u-", re.I)
 """What begins with a vowel's letter and another sound: a unit, a user, a one-way street."""
 PLAIN = frozenset(
@@ -57,7 +62,7 @@ def corrected(question: str, part: str) -> str:
         question = (
             re.sub(rf"(?<!\w){spelled}(?!\w)", lambda _: bare, question, count=1, flags=re.I) if spelled else question
         )
-    return ARTICLE.sub(lambda match: f"{match[1]}{'n' * _vowel(match['next'])} ", question)
+    return ARTICLE.sub(lambda match: f"{match[1]}{match[2]}{'n' * _vowel(match['next'])} ", question)
 
 
 def _vowel(word: str) -> bool:
@@ -98,7 +103,7 @@ def question(pair: Pair, config: AlignmentConfig) -> Verdict:
         why = f"asks about {', '.join(strange[:4])}, of which the part says nothing"
     elif not any(_stands(word, here) for word in own):
         why = "asks about nothing that the part speaks of"
-    elif entry is None and HEADING.search(pair.source.strip(), 1):
+    elif entry is None and any(heading.start() for heading in _headings(pair.source.strip())):
         why = "its part has several entries, and it asks about none of them"
     elif term and not _defined(pair):
         why = f"the part does not say what {term['term'][:60]} is"
@@ -118,16 +123,22 @@ def answerable(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdic
 
 
 def _entry(question: str, part: str) -> re.Match[str] | None:
-    """The heading of the part whose every word the question has."""
+    """The heading of the part whose every word the question has, and that has one that says something."""
     own = set(_own(question))
-    return next((heading for heading in HEADING.finditer(part) if own >= set(_own(heading["text"]))), None)
+    return next((heading for heading in _headings(part) if own >= set(_own(heading["text"])) > set()), None)
+
+
+def _headings(part: str) -> Iterator[re.Match[str]]:
+    """The headings of the part; a comment in its code is none."""
+    free = outside(structure(part).blocks)
+    return (heading for heading in HEADING.finditer(part) if free(heading.start() + 1))
 
 
 def _defined(pair: Pair) -> bool:
     """Whether the part is, or has, the entry of the term that is asked for, or a sentence that says what it is."""
     found = DEFINITION.fullmatch(pair.question)
     term = _plain(found["term"]) if found else ""
-    for heading in HEADING.finditer(pair.source):
+    for heading in _headings(pair.source):
         bare = re.sub(r"\(.*?\)", " ", heading["text"])
         if term in (_plain(bare), _plain(heading["text"])):
             return not ELSEWHERE.match(pair.source, heading.end())

@@ -32,11 +32,36 @@ def test_a_question_takes_the_place_of_the_heading_that_it_says_and_nothing_else
     assert answered("What replaced most pumps?", ENTRY) == f"What replaced most pumps?\n\n{ENTRY}"
 
 
+@pytest.mark.parametrize("heading", ["# When not to", "# ***", "## Is it?", "```\n# a clock\n```"])
+def test_a_heading_that_says_nothing_and_a_comment_in_code_stay(heading: str) -> None:
+    part = f"{heading}\n\nA tide clock is a clock with a single hand."
+    assert answered("What is a tide clock?", part) == f"What is a tide clock?\n\n{part}"
+    part = f"{heading}\n\n# tide clock\n\nA clock with a single hand."
+    assert answered("What is a tide clock?", part) == part.replace("# tide clock", "# What is a tide clock?")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Why is hepatitis A important?",
+        "How is hepatitis A acquired?",
+        "When was Apollo A announced?",
+        "What is type A influenza?",
+        "Which hepatitis A infection is mild?",
+        "What is the A in MPA?",
+        "What is A level?",
+    ],
+)
+def test_a_letter_is_no_article(said: str) -> None:
+    assert corrected(said, "# something else\n\nWhat it is.") == said
+
+
 @pytest.mark.parametrize(
     ("said", "heading", "corrected_"),
     [
         ("What is a installer?", "installer", "What is an installer?"),
         ("What is a onc?", "ONC", "What is an ONC?"),
+        ("What is A installer?", "installer", "What is An installer?"),
         ("What is a LML?", "LML (language)", "What is an LML?"),
         ("What is an LAN?", "LAN", "What is a LAN?"),
         ("What is the eccles-jordan circuit?", "Eccles-Jordan circuit", "What is the Eccles-Jordan circuit?"),
@@ -57,6 +82,10 @@ def test_a_question_has_the_headings_spelling_and_the_article_that_its_word_want
         ("Which wheel drives the wind pump?", ENTRY),
         ("When did motors replace wind pumps?", ENTRY),
         ("What is a wind rose?", SEVERAL),
+        (
+            "What drives a wind pump?",
+            "A wheel of blades drives a wind pump.\n\n```\n# the wheel\nturn()\n```\n\nIt turns.",
+        ),
         ("What is dew point?", "Air cools at night.  The dew point is the temperature at which dew forms."),
     ],
 )
