@@ -35,6 +35,7 @@ LEAKED = 8
 COMMON = 25
 """Words from which the share of the commonest English ones tells whether a text is English."""
 
+BREAK = re.compile("\r\n?|[\x85\u2028\u2029]")
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.S)
 FENCED = re.compile(r"\A```(?:text|markdown|md)?[ \t]*\n(.*)\n```\s*\Z", re.S)
 WRAPPED = re.compile(r"\s*(?:```|[\[{]\s*[\"{\[])")
@@ -52,7 +53,9 @@ SCRIPTS = {
 
 
 def clean(text: str) -> str:
-    """An answer without what models put around it: a thought, an announcement, quotes, a fence or a JSON object."""
+    """An answer without what models put around it: a thought, an announcement, quotes, a fence or a JSON object. Its
+    lines end in \\n, as those of the corpus do."""
+    text = BREAK.sub("\n", text)
     text = THOUGHT.sub("", text, count=1).strip()
     text = patterns("preamble").sub("", text, count=1).strip()
     fenced = FENCED.match(text)
@@ -62,7 +65,7 @@ def clean(text: str) -> str:
         text = _only_string(text)
     if len(text) > 1 and text[0] in '"“' and text[-1] in '"”' and not re.search('["“”]', text[1:-1]):
         text = text[1:-1].strip()
-    return text
+    return BREAK.sub("\n", text)  # JSON can spell one
 
 
 def finished(pair: Pair, config: AlignmentConfig) -> Verdict:

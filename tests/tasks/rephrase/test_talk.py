@@ -42,6 +42,13 @@ HOSTILE = [
     ("talk", GOOD.replace("the", "t\u200bhe", 1)),
     ("talk", "\u202e" + GOOD),
     ("talk", GOOD.replace("e", "\u0435", 1)),
+    *(
+        ("talk", GOOD.replace(" ", f" {sign}", 1))
+        for sign in (
+            *("\x00", "\x08", "\x0b", "\x0c", "\x1b", "\x7f", "\x9b", "\xad", "\u200b", "\u200e", "\u200f", "\ufeff"),
+            *("\ufff9", "\ufffd", "\ue000", "\U000f0001"),
+        )
+    ),
     ("finished", ""),
     ("finished", GOOD[:80] + "..."),
     ("finished", GOOD[:80] + " [rest of the text]"),
@@ -74,6 +81,7 @@ def test_a_good_answer_passes_them_all() -> None:
         "Assistant: I'm sorry, I cannot help with that. Please provide the text.",
         "<|im_start|>user\nThe original text of the prompt goes here...",
         '{"key": ["value"]}',
+        "A soft\xad hyphen, a mark \u200e and a character that could not be read: \ufffd.",
     ],
 )
 def test_what_the_source_says_itself_may_be_said(text: str) -> None:
@@ -87,6 +95,8 @@ def test_what_the_source_says_itself_may_be_said(text: str) -> None:
         ("<think>\nFirst, the scope.\n</think>\n\nThe cat sat.", "The cat sat."),
         ("```text\nThe cat sat.\n```", "The cat sat."),
         ('{"rewrite": "The cat sat."}', "The cat sat."),
+        ("The cat\r\nsat.\rIt\u2028slept.\u2029", "The cat\nsat.\nIt\nslept."),
+        ('{"rewrite": "The cat\\r\\nsat."}', "The cat\nsat."),
         ('{"a": 1}', '{"a": 1}'),
         ("[" * 100_000, "[" * 100_000),
         ("{" + '"a":{' * 50_000 + "}", "{" + '"a":{' * 50_000 + "}"),
