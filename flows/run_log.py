@@ -13,6 +13,7 @@ from uuid import UUID
 from prefect.context import FlowRunContext
 from prefect.logging.handlers import APILogHandler
 
+from tasks.logs import plain
 from tasks.progress import Tick, listen
 
 PACKAGES = ("flows", "tasks", "training", "model", "expectations")
@@ -55,7 +56,7 @@ def logged() -> Iterator[None]:
         if now - then >= EVERY or tick.finished > finished:
             last[tick.label] = (now, tick.finished)
             # Past the loggers: every run around this one hears the tick itself.
-            handler.handle(logging.LogRecord("progress", logging.INFO, __file__, 0, tick.sentence(), (), None))
+            handler.handle(logging.LogRecord("progress", logging.INFO, __file__, 0, plain(tick.sentence()), (), None))
 
     try:
         with listen(hear):

@@ -24,6 +24,7 @@ from flows.watch import watched
 from tasks.artifact import Artifact
 from tasks.interrupts import answered
 from tasks.lock import alone
+from tasks.logs import plain, plain_logs
 from tasks.progress import Tick, listen
 
 EVERY = 5.0  # seconds between two updates of a progress artifact
@@ -36,6 +37,7 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
         @flow(name=name, flow_run_name=f"{name}-{{request.name}}", validate_parameters=True)
         @wraps(function)
         def run(request: Request) -> Artifact:
+            plain_logs()  # a worker that runs a deployment has not done so
             with held():
                 load_preset(request)  # a form that can't be followed waits for nobody
                 with (
@@ -64,11 +66,11 @@ def progress_artifacts() -> Iterator[None]:
         now = time.monotonic()
         if tick.label not in shown:
             key = re.sub(r"[^a-z0-9-]", "-", f"progress-{tick.label}".lower())  # Prefect takes nothing else
-            found = run.copy().run(create_progress_artifact, percent, key=key, description=tick.sentence())
+            found = run.copy().run(create_progress_artifact, percent, key=key, description=plain(tick.sentence()))
             shown[tick.label] = (found, now)  # type: ignore[assignment]
         elif now - shown[tick.label][1] >= EVERY or tick.finished:
             identity = shown[tick.label][0]
-            update_progress_artifact(identity, percent, description=tick.sentence())
+            update_progress_artifact(identity, percent, description=plain(tick.sentence()))
             shown[tick.label] = (identity, now)
 
     with listen(hear):

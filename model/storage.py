@@ -13,6 +13,7 @@ import glob
 import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +38,9 @@ AT_ONCE = 256
 """Small files asked for together."""
 PACKAGES = {"s3": "openk2[s3]", "s3a": "openk2[s3]", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 """What has to be installed for an address to be read."""
+
+
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")
 
 
 class StorageError(OSError):
@@ -238,8 +242,9 @@ def patient(call: Callable[[], T], url: str = "") -> T:
 
 
 def said(error: BaseException) -> str:
-    """An error in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    """An error in one line, without the queries of addresses: of the one that a server redirected to it is a signature,
+    which opens the object, and another one each time."""
+    return _QUERY.sub(r"\1", " ".join(f"{type(error).__name__}: {error}"[:3000].split()))[:300]
 
 
 def _told(error: Exception, url: str) -> OSError:

@@ -10,9 +10,14 @@ from model.visible import visible
 from tasks.address import redacted
 
 
+def plain(text: str) -> str:
+    """`text` without control characters and without the secrets of addresses."""
+    return visible(redacted(text))
+
+
 def plain_logs() -> None:
-    """Let this process log lines without control characters and without the secrets of addresses. For a command and for
-    the worker processes that it starts."""
+    """Let this process log `plain` lines. For a command, for the run of a deployment and for the worker processes that
+    these start."""
     logging.setLogRecordFactory(_PlainRecord)
 
 
@@ -22,7 +27,7 @@ class _PlainRecord(logging.LogRecord):
         if self.exc_info and self.exc_info[0] is not None:
             # what a formatter would write; it takes this text where there is one
             told = "".join(traceback.format_exception(*self.exc_info)).rstrip()
-            self.exc_text = visible(redacted(told))
+            self.exc_text = plain(told)
 
     def getMessage(self) -> str:
-        return visible(redacted(super().getMessage()))
+        return plain(super().getMessage())

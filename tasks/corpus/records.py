@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from model.visible import encodable
+from tasks.address import redacted
 from tasks.corpus.config import HEAD_CHARS
 
 DOCUMENT = pa.schema(
@@ -81,7 +82,7 @@ def rejected(
 
 def unread(source: str, path: str, kind: str, reason: str) -> dict[str, Any]:
     """One row of the rejected table for what gave no text (`archives.Unreadable`)."""
-    return rejected(source, f"{source}:{path}", READ if kind == "unreadable" else "extract", kind, reason)
+    return rejected(source, f"{source}:{path}", READ if kind == "unreadable" else "extract", kind, redacted(reason))
 
 
 def meta(**values: Any) -> str:

@@ -20,6 +20,7 @@ import xxhash
 
 from model import storage
 from model.storage import NoAnswerError, StorageError, patient, said
+from tasks.address import keyless, redacted
 from tasks.corpus.archives import Unreadable, packed
 from tasks.corpus.compression import BLOCK, DamagedError, decompressed
 from tasks.corpus.sources import FolderSource, matches
@@ -57,10 +58,10 @@ def label(path: str) -> str:
 
 
 def why(error: BaseException) -> str:
-    """What is wrong with an object, without its place on this machine: what stands in a listing is identity."""
-    if isinstance(error, StorageError):
-        return str(error)
-    return getattr(error, "strerror", None) or said(error)
+    """What is wrong with an object, without its place on this machine and without secrets: what stands in a listing is
+    identity, and everybody reads it."""
+    text = str(error) if isinstance(error, StorageError) else getattr(error, "strerror", None)
+    return redacted(text or said(error))
 
 
 def passes(error: BaseException | None) -> bool:
@@ -209,7 +210,8 @@ class Store:
         return sorted(paths - {""})
 
     def _asked(self, paths: list[str]) -> Iterator[Reference | Unreadable]:
-        """References to objects of which nothing is known but the path. Raises OutageError."""
+        """References to objects of which nothing is known but the path, which is refused where it is signed or holds
+        another secret, as the source's own address is. Raises UnavailableError, OutageError."""
 
         def ask(path: str) -> Reference | Unreadable:
             if "://" in path or ".." in path.split("/"):
@@ -227,6 +229,11 @@ class Store:
 
         # What `exclude` leaves out need not be there.
         paths = [path for path in paths if wanted(self.source, path)]
+        for path in paths:
+            try:
+                keyless(path)
+            except ValueError as error:
+                raise UnavailableError(f"{redacted(label(path))}: {error}") from error
         with ThreadPoolExecutor(REQUESTS) as pool:
             # Some at a time: a pool takes on all of its work at once.
             for start in range(0, len(paths), 1000):

@@ -15,6 +15,7 @@ from prefect.context import FlowRunContext
 from prefect.logging.handlers import APILogWorker
 from prefect.states import Crashed
 
+from flows import stage as stage_module
 from flows import watch
 from flows.preset import PresetError, load_preset
 from flows.request import PresetName, Request
@@ -125,6 +126,32 @@ def test_a_run_s_log_holds_its_stages_lines_and_each_stage_its_own(server, reque
     assert len(counted) < 100, "a line every few seconds"
     assert "500 of 500 steps" in counted[-1]
     assert [text for _, text in log_of(runs["outer"])] == ["before", *(text for _, text in stages)]
+
+
+def test_a_run_s_log_and_progress_have_no_secrets_and_nothing_that_a_terminal_obeys(server, request_, monkeypatch):
+    """Whoever starts it: no command of ours has prepared the process of a deployment's run."""
+    monkeypatch.setattr(logging, "_logRecordFactory", logging.LogRecord)
+    runs: list[UUID] = []
+    shown: list[str] = []
+    create = stage_module.create_progress_artifact
+    monkeypatch.setattr(
+        stage_module, "create_progress_artifact",
+        lambda *given, **more: (shown.append(more["description"]), create(*given, **more))[1],
+    )  # fmt: skip
+
+    @stage("telling")
+    def telling(request: Request) -> Artifact:
+        runs.append(current().id)
+        logging.getLogger("tasks.somewhere").warning("could not read %s", "https://h/a?sig=geheim \x1b[2J")
+        with Progress("reading", 1, "files") as progress:
+            progress.advance(note="https://h/b?sig=geheim \x1b[2J")
+        return DONE
+
+    telling(request_)
+    told = [text for _, text in log_of(runs[0])] + shown
+    assert "could not read https://h/a?sig=[hidden] ␛[2J" in told
+    assert any("https://h/b?sig=[hidden]" in text for text in told)
+    assert not [text for text in told if "geheim" in text or "\x1b" in text]
 
 
 def test_a_run_waits_for_another_on_its_root_and_says_so(server, request_):

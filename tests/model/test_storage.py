@@ -197,6 +197,11 @@ def test_a_web_server_that_hangs_up_is_tried_again_and_is_not_taken_for_one_with
     assert len(connections) > len(storage.WAITS)
 
 
+def test_what_is_said_of_an_error_has_no_signatures():
+    error = OSError("403, url='https://host/a.txt?X-Amz-Signature=geheim&x=1' (see http://host/b?sig=geheim), why?")
+    assert storage.said(error) == "OSError: 403, url='https://host/a.txt' (see http://host/b why?"
+
+
 def test_a_web_server_that_nobody_reaches_is_not_one_without_the_file():
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # and it does not listen

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import threading
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from model import storage
 from tasks.artifact import Artifact
-from tasks.corpus import folders
+from tasks.corpus import folders, records
 from tasks.corpus import storage as places
 from tasks.corpus.acquire import AcquireError, acquire, checksum, listing, resolve
 from tasks.corpus.archives import Unreadable
@@ -181,6 +182,49 @@ def test_credentials_stand_in_no_record(tmp_path, bucket):
             with pytest.raises(ValidationError, match="must not hold credentials"):
                 kind(**fields)
     FolderSource(**folder("https://host/@user/x?page=1"))
+
+
+@pytest.mark.parametrize(
+    "line", ["{}/a.txt?X-Amz-Date=1&X-Amz-Signature=geheim", "a.txt?token=geheim", "https://me:geheim@host/a.txt"]
+)
+def test_signed_addresses_in_a_listing_are_refused_as_the_source_s_own_and_not_repeated(tmp_path, web, line):
+    put = put_local(web[0])
+    put("a.txt", b"a")
+    put("paths.txt", f"a.txt\n{line.format(web[1])}\n".encode())
+    with pytest.raises(AcquireError, match=r"source 'own' cannot be had: .*must not hold credentials") as error:
+        acquire(step(tmp_path / "data", folder(web[1], listing=str(web[0] / "paths.txt"))), tmp_path)
+    assert "geheim" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_where_a_server_redirects_to_stands_in_no_record(tmp_path, web, monkeypatch, caplog):
+    put_local(web[0])("paths.txt", b"a.jsonl\n")
+    signatures = count()
+
+    class Signed(Handler):
+        def send_head(self):
+            if "?" in self.path:
+                self.send_error(403)
+                return
+            self.send_response(302)
+            self.send_header("Location", f"{self.path}?X-Amz-Signature=geheim&X-Amz-Date={next(signatures)}")
+            self.end_headers()
+
+    server = served(web[0], Signed)
+    source = folder(f"http://127.0.0.1:{server.server_address[1]}", listing=str(web[0] / "paths.txt"))
+    one, other = (acquire(step(tmp_path / root, source), tmp_path).file("listing/own").read_text() for root in "ab")
+    server.shutdown()
+    assert "403" in one
+    assert "X-Amz" not in one
+    assert one == other
+    assert "geheim" not in caplog.text
+
+
+def test_why_something_could_not_be_read_holds_no_secret():
+    error = OSError(5, "s3://me:geheim@bucket/a could not be read")
+    assert places.why(error) == "s3://[hidden]@bucket/a could not be read"
+    row = records.unread("own", "a.parquet", "unreadable", "not readable: https://host/a?sig=geheim")
+    assert row["value"] == "not readable: https://host/a?sig=[hidden]"
 
 
 def test_what_cannot_be_reached_is_one_sentence(tmp_path, bucket, web, monkeypatch):
