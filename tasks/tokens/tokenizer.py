@@ -159,7 +159,10 @@ def _require_text(tokenizer: BPE, path: Path, vocabulary: int) -> None:
                 f"{path} loses text ({text[at : at + 16]!r} comes back as {back[at : at + 16]!r}): adopt a byte-level "
                 "BPE that changes nothing"
             )
-        decode_bytes(tokenizer, ids)  # lineage reads tokens so
+        try:
+            decode_bytes(tokenizer, ids)  # lineage reads tokens so
+        except TokenizerError as error:
+            raise TokenizerError(f"{path} cannot be used: {error}") from None
         normalised |= back != text
     if normalised:
         log.warning("%s brings text into Unicode's NFC: a letter with a separate accent comes back as one", path)
