@@ -23,6 +23,8 @@ REWRITE_AGAIN = "look at `segments/` for what the engine wrote and which check r
 LOOK = "`openk2 inspect rewrites` shows by style and check what was refused; then change model, prompt or thresholds"
 # Languages that are not written in Chinese characters, and how much of the letters may be some: names, quotations.
 FOREIGN, NATIVE = 0.2, 0.3
+KEPT = 0.7
+"""Smallest ratio of the shares of Chinese letters in a rewrite and in its source (elsewhere, of source and rewrite)."""
 
 
 def tables(gate: RewritesGate, rewrites: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
@@ -37,7 +39,7 @@ def tables(gate: RewritesGate, rewrites: Artifact, inputs: Mapping[str, Artifact
         groups(gate, segments, "domain"),
         refused(gate, segments),
         _records(rewrites, segments),
-        _accepted(gate, segments, written),
+        _accepted(gate, segments, written, corpus),
     ]
 
 
@@ -189,9 +191,9 @@ def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
     return Table("records", "what is recorded of the attempts", "rewrites", pl.DataFrame([row]), rules)
 
 
-def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame) -> Table:
+def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame, corpus: pl.LazyFrame) -> Table:
     accepted = segments.filter("accepted")
-    foreign = _foreign(written)
+    foreign = _foreign(written, corpus)
     documents = max(height(written), 1)
     count = max(accepted.height, 1)
     shortest, longest = gate.length_ratio
@@ -235,9 +237,25 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame)
     return Table("accepted", "the accepted segments", "segments", pl.DataFrame([row]), rules)
 
 
-def _foreign(written: pl.LazyFrame) -> pl.LazyFrame:
-    """Rewrites whose letters are not of the script of their language: only Chinese (and Japanese) can be told so."""
+def _foreign(written: pl.LazyFrame, corpus: pl.LazyFrame) -> pl.LazyFrame:
+    """Rewrites whose letters are not of the script of their language: only Chinese (and Japanese) can be told so. One
+    that has about as many of the other script as its source has kept its code or its quotations."""
     text = pl.col("text").fill_null("")
     share = text.str.count_matches(r"\p{Han}") / pl.max_horizontal(text.str.count_matches(r"\p{L}"), 1)
-    han = pl.col("language") == "zh"
-    return written.filter((han & (share < NATIVE)) | (~han & (pl.col("language") != "ja") & (share > FOREIGN)))
+    names, han = ("id", "source_id", "style", "language"), pl.col("language") == "zh"
+    odd = (
+        written.select(*names, share=share)
+        .filter(
+            (han & (pl.col("share") < NATIVE)) | (~han & (pl.col("language") != "ja") & (pl.col("share") > FOREIGN)),
+        )
+        .collect()
+        .lazy()
+    )
+    sources = corpus.join(odd, left_on="id", right_on="source_id", how="semi").select("id", "language", usual=share)
+    kept = (
+        pl.when(han)
+        .then(pl.col("share") >= KEPT * pl.col("usual"))
+        .otherwise(KEPT * pl.col("share") <= pl.col("usual"))
+    )
+    joined = odd.join(sources, left_on=["source_id", "language"], right_on=["id", "language"], how="left")
+    return joined.filter(~kept.fill_null(False))

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from expectations import attempts
-from tests.expectations.data import REWRITES_GATE, THRESHOLDS, failures, rewrites
+from tests.expectations.data import REWRITES_GATE, THRESHOLDS, corpus, documents, failures, rewrites, segments
 
 ACCEPTED = pl.col("accepted")
 FIRST_ACCEPTED = ACCEPTED & (ACCEPTED.cum_sum() == 1)
@@ -191,6 +191,33 @@ def test_recorded_thresholds_are_the_configured_ones(tmp_path, blocked, recorded
 def test_another_language_than_the_row_says_blocks(tmp_path, blocked):
     subject = rewrites(tmp_path, lambda f: f.with_columns(first("text", "这是一个用中文写的段落，没有一个英文词。")))
     assert failures(blocked(REWRITES_GATE, subject)) == {"accepted.other_language"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("磨坊用石头砌成。" + "return transform(argument)" * 3, True), ("The mill is of stone. " * 3, False)],
+    ids=["code", "English"],
+)
+def test_a_chinese_document_may_keep_its_code_but_not_become_english(tmp_path, passed, blocked, text, kept):
+    """Nine in ten of its letters are those of code, and as many of its rewrite's."""
+    source = f"河边的磨坊是石头的。{'return transform(argument)' * 3}"
+
+    def chinese(frame):
+        return frame.with_columns(
+            text=pl.when(pl.col("source_id") == identity).then(pl.lit(text)).otherwise("text"),
+            language=pl.when(pl.col("source_id") == identity).then(pl.lit("zh")).otherwise("language"),
+        )
+
+    identity = segments()["source_id"][0]
+    sources = documents().with_columns(
+        text=pl.when(pl.col("id") == identity).then(pl.lit(source)).otherwise("text"),
+        language=pl.when(pl.col("id") == identity).then(pl.lit("zh")).otherwise("language"),
+    )
+    subject = rewrites(tmp_path, chinese, of=corpus(tmp_path, lambda _: sources))
+    if kept:
+        assert passed(REWRITES_GATE, subject).statistics["success"]
+    else:
+        assert failures(blocked(REWRITES_GATE, subject)) == {"accepted.other_language"}
 
 
 def test_chinese_is_the_language_of_chinese_rows(tmp_path, passed):
