@@ -164,10 +164,10 @@ class PretrainRunConfig(RunConfig):
     prefetch_updates: int = Field(default=2, ge=0)
     """Updates whose shards are checked, and fetched where they are remote, ahead of their use."""
     bad_shards: Literal["error", "skip"] = "error"
-    """What a missing or altered shard is: the end of the run, or from that update on left out by every rank and
-    recorded (in the metrics, the checkpoints and the summary)."""
+    """What a missing or altered shard, held-out ones included, is: the end of the run, or from that update on left out
+    by every rank and recorded (in the metrics, the checkpoints and the summary)."""
     most_skipped: float = Field(default=0.01, ge=0, le=1)
-    """Share of the samples that may lie in skipped shards before the run ends after all."""
+    """Share of the samples to train on that may lie in skipped shards before the run ends after all."""
 
     def memory_in(self, stage: str) -> MemoryConfig:
         """What is kept in the stage of that name."""

@@ -67,7 +67,7 @@ class NextToken(Objective):
             "tokens_content": self.shards.content,
             "order_of_samples": versions,  # another one would read some samples twice and others never
         }
-        self.heldout = HeldoutText(trainer, self.tokens, self.cache)
+        self.heldout = HeldoutText(trainer, self.tokens, self.cache, skips=self.config.run.bad_shards == "skip")
         for stage in self.plan.stages:
             self.heldout.warn_without(stage.sequence_length, f"stage {stage.name!r}")
         self._warn_of_padding()
@@ -79,6 +79,7 @@ class NextToken(Objective):
         trainer = self.trainer
         self.streams = Streams(self.config, self.tokens, self.cache, trainer.mesh, trainer.rollbacks.all)
         self.streams.require()
+        self.heldout.skip({})
 
     def close(self) -> None:
         self.streams.close()
@@ -155,7 +156,12 @@ class NextToken(Objective):
 
     def evaluate(self, number: int) -> None:
         stage = self.plan.update(number).stage
+        known = self.heldout.skipped
         losses = self.heldout_losses(stage)
+        for key in sorted(self.heldout.skipped.keys() - known.keys()):
+            reason = self.heldout.skipped[key]
+            log.warning("the evaluation after update %d: shard %s is skipped from now on: %s", number, key, reason)
+            self.trainer.metrics.write("skip", number, shard=key, first_sample=0, reason=reason)
         self.trainer.metrics.write("evaluation", number, stage=stage.name, losses=losses)
 
     def heldout_losses(self, stage: Stage) -> dict[str, float]:
@@ -171,6 +177,7 @@ class NextToken(Objective):
             "tokens": last.tokens_after,
             "samples": self.streams.consumed(self.trainer.done),
             "skipped": self.streams.skipped,
+            "heldout_skipped": self.heldout.skipped,
             "seed": self.config.seed,
         }
 
@@ -183,6 +190,7 @@ class NextToken(Objective):
             self.close()
             self.begin()
         self.streams.skip(state.get("skipped", []))
+        self.heldout.skip(state.get("heldout_skipped", {}))
         self._set_window(self.plan.update(self.trainer.done).stage)
 
     def rollback(self, number: int, to: int, reason: str) -> Rollback:
@@ -218,6 +226,7 @@ class NextToken(Objective):
             "tokens": self.plan.tokens,  # also where a checkpoint came here without its metrics
             "epochs": self.streams.epochs(),
             "skipped": self.streams.skipped,
+            "heldout_skipped": sorted(self.heldout.skipped),
             "rollbacks": self.trainer.rollbacks.records(),
         }
 

@@ -479,6 +479,37 @@ def test_every_rank_skips_the_same_shard_from_the_same_sample_on_and_so_does_a_r
         (one / "summary.json").unlink()
 
 
+def test_bad_heldout_shards_are_skipped_by_every_rank_and_by_a_resumed_run(tmp_path: Path) -> None:
+    """One of three shards of web and the only one of code: the second rank alone would meet some."""
+    random, made = np.random.default_rng(0), {}
+    for key in ("heldout/code/made/0", *(f"heldout/web/made/{n}" for n in range(3)), "train/web/made/0"):
+        tokens = random.integers(2, VOCABULARY, 400)
+        tokens[-1] = END
+        made[key] = (tokens, pa.table({"start": [0], "end": [400], "id": [key]}))
+    root = Path(folder_of(tmp_path / "many", made, {"vocabulary": VOCABULARY, "end_of_document": END}))
+    bad = ["heldout/code/made/0", "heldout/web/made/1"]
+    for key in bad:
+        flip(shard_file(str(root), key))
+    exact: dict[str, Any] = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}, "evaluate_every": 2}
+    exact |= {"stages": [{**STAGES[0], "updates": 4}], "evaluation_samples": 12}
+    with pytest.raises(ShardError, match="was altered"):
+        trainer_of(job(root, tmp_path / "error", **exact)).run()
+    one, two = tmp_path / "one", tmp_path / "two"
+    run = {"bad_shards": "skip", "checkpoint_every": 2}
+    assert trainer_of(job(root, one, **exact, run=run)).run() == 0
+    skips = [line for line in lines(one) if line["event"] == "skip"]
+    assert [(line["step"], line["shard"]) for line in skips] == [(2, key) for key in bad]
+    assert json.loads((one / "summary.json").read_text())["heldout_skipped"] == bad
+    assert [list(line["losses"]) for line in lines(one) if line["event"] == "evaluation"] == [["web"]] * 2
+    assert wait(start(job(root, two, **exact, run=run), tmp_path, ranks=2), tmp_path) == [0, 0]
+    assert [line for line in lines(two) if line["event"] == "skip"] == skips
+    before = lines(one)
+    shutil.rmtree(one / "final")
+    shutil.rmtree(checkpoint.checkpoints(one / "checkpoints")[-1])
+    assert trainer_of(job(root, one, **exact, run=run)).run() == 0
+    assert lines(one) == before
+
+
 def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path) -> None:
     packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
     trainer = trainer_of(packed)
