@@ -8,7 +8,7 @@ from flows.tables import amount
 from tasks.report import figures, words
 from tasks.report.blocks import Chart, Charts, Document, Headline, Prose, Section, Table
 from tasks.report.charts import Band, Line
-from training.schedule import StagePlan
+from training.schedule import StagePlan, unread_words
 
 POINTS = 64  # of a stage's curve
 
@@ -107,6 +107,17 @@ def _reading(schedule: Schedule) -> list[str]:
         for stream, epochs in enumerate(schedule.corpus.epochs)
     )
     said = [f"The shards hold {amount(schedule.corpus.tokens)} tokens, read in epochs: {'; '.join(epochs)}."]
+    if (copies := schedule.corpus.copies) > 1:
+        passes: dict[str, float] = {}
+        for domain, count in (pair for epochs in schedule.corpus.epochs for pair in epochs.items()):
+            passes[domain] = passes.get(domain, 0.0) + count
+        most = max(passes, key=lambda domain: passes[domain])
+        said.append(
+            f"The shards hold a document up to {copies} times (the mix's epochs) and the run goes through {most} "
+            f"{passes[most]:.3g} times: it reads a document up to {copies * passes[most]:.3g} times."
+        )
+    if schedule.corpus.unread:
+        said.append(f"**Unread**: {unread_words(schedule.corpus.unread, schedule.corpus.unread_share)}.")
     for line in schedule.stages:
         if (share := schedule.corpus.short.get(line.name, 0)) > MOSTLY:
             own = words.count(int(line.window / line.yarn_factor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,12 @@ class Corpus:
     as their samples hold them) that are no longer than that window: they learn nothing of what lies further back."""
     unmeasured: list[str] = field(default_factory=list)
     """Stages that will have no held-out loss: no held-out shard has a sample of their length."""
+    unread: list[str] = field(default_factory=list)
+    """Sources that the mixes ask for and no sample reads."""
+    unread_share: float = 0.0
+    """Of the tokens."""
+    copies: int = 1
+    """Of a document in the shards, at most, by the mix."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +149,17 @@ def _corpus(request: Request, preset: Preset) -> Corpus | None:
     from flows.steps import graph
 
     try:
-        artifact = graph(request, preset)["tokens"].artifact()
+        steps = graph(request, preset)
+        artifact, mix = steps["tokens"].artifact(), steps["mix"].artifact()
     except NotReady:
         return None
-    return None if artifact is None else corpus_of(preset.pretrain, artifact)
+    most = mix.statistics["epochs_most"] if mix is not None else 1
+    return None if artifact is None else corpus_of(preset.pretrain, artifact, math.ceil(most))
 
 
-def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
-    """How a run of `config` reads these token shards. Raises OrderError where `most_epochs` does not allow it, or the
-    mix asks for what is not there."""
+def corpus_of(config: PretrainConfig, artifact: Artifact, copies: int = 1) -> Corpus:
+    """How a run of `config` reads these token shards, which hold a document up to `copies` times. Raises OrderError
+    where `most_epochs` does not allow it, or the mix asks for what is not there."""
     from training.cache import Cache
     from training.mesh import Mesh
     from training.shards import TokenShards
@@ -167,7 +176,8 @@ def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
             for stage in config.stages.stages
             if "heldout" not in shards.splits or not any(shards.windows("heldout", stage.sequence_length).values())
         ]
-        return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs(), short, unmeasured)
+        tokens, (unread, share) = artifact.statistics["tokens"], streams.unread()
+        return Corpus(artifact.uri, tokens, streams.epochs(), short, unmeasured, unread, share, copies)
     finally:
         streams.close()
 

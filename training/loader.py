@@ -132,6 +132,7 @@ class Loader:
             else BestFit(sequence_length, self.store.end_of_document, self.cache, document_tokens_min)
         )
         streams = {f"{domain}/{source}": stream for (domain, source), stream in self.store.streams(split).items()}
+        self._all_streams = streams
         counts = {name: self.samples.counts(stream) for name, stream in streams.items()}
         windows = {name: int(count_N.sum()) for name, count_N in counts.items()}
         phases = mix if isinstance(mix, Sequence) else [(0, mix)]
@@ -139,6 +140,8 @@ class Loader:
         self.order = Order(schedule, windows, seed)
         self.sources = self.order.sources
         """Names of all that is drawn: domain/source."""
+        self.empty = self.order.empty
+        """Names of what the mix asks for and no sample reads: nothing of such a source is long enough for one."""
         self.domains = sorted({name.partition("/")[0] for name in self.sources})
         owner = [self.domains.index(name.partition("/")[0]) for name in self.sources]
         self._domain_D = np.asarray(owner, np.int64)
@@ -260,11 +263,20 @@ class Loader:
         require([(self, samples)], {ALL: most_epochs} if isinstance(most_epochs, int | float) else most_epochs)
 
     def waste(self) -> dict[str, Waste]:
-        """Domain -> what an epoch of it leaves unread or pads."""
-        tokens = self._by_domain(np.asarray([stream.tokens_N.sum() for stream in self._streams]))
-        read = self._by_domain(np.asarray([self.samples.tokens(stream) for stream in self._streams]))
-        positions = {name: count * self.sequence_length for name, count in self.windows.items()}
-        return {name: Waste(total, total - read[name], positions[name] - read[name]) for name, total in tokens.items()}
+        """Domain of the split, whatever the mix draws -> what an epoch of it leaves unread or pads."""
+        found: dict[str, Waste] = {}
+        for name, stream in self._all_streams.items():
+            tokens, read = int(stream.tokens_N.sum()), self.samples.tokens(stream)
+            padding = int(self.samples.counts(stream).sum()) * self.sequence_length - read
+            domain = name.partition("/")[0]
+            one = Waste(tokens, tokens - read, padding)
+            found[domain] = Waste(*map(sum, zip(one, found.get(domain, (0, 0, 0)), strict=True)))
+        return found
+
+    def share(self, sources: Iterable[str]) -> float:
+        """Which part of the split's tokens lies in these sources."""
+        tokens = {name: int(stream.tokens_N.sum()) for name, stream in self._all_streams.items()}
+        return sum(tokens[name] for name in sources) / sum(tokens.values())
 
     # ------------------------------------------------------------------------------------------------------- places
 

@@ -230,6 +230,14 @@ class Order:
             raise OrderError(f"a mix schedule starts at sample 0 and ascends; its first ids are {firsts}")
         by_phase = [self._entries(mix, windows) for _, mix in schedule]
         self.sources = sorted({name for entries in by_phase for _, names in entries.values() for name in names})
+        self.empty = {
+            name
+            for mix, entries in zip((mix for _, mix in schedule), by_phase, strict=True)
+            for entry, names in members(mix, windows).items()
+            for name in names
+            if entry in entries and not windows[name]
+        }
+        """Sources that a mix asks for and that have no window."""
         self.seed = seed
         sizes = [windows[name] for name in self.sources]
         number = {name: place for place, name in enumerate(self.sources)}

@@ -30,7 +30,7 @@ from training.loader import Batch
 from training.metrics import summarise
 from training.objective import Objective
 from training.samples import IGNORED
-from training.schedule import Stage, Update
+from training.schedule import Stage, Update, unread_words
 from training.shards import TokenShards
 from training.spikes import Rollback, parse
 from training.streams import Streams
@@ -80,6 +80,9 @@ class NextToken(Objective):
         self.streams = Streams(self.config, self.tokens, self.cache, trainer.mesh, trainer.rollbacks.all)
         self.streams.require()
         self.heldout.skip({})
+        unread, share = self.streams.unread()
+        if unread and trainer.world.rank == 0 and not trainer.rollbacks.all:  # not again where it goes back
+            log.warning(unread_words(unread, share))
 
     def close(self) -> None:
         self.streams.close()

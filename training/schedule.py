@@ -9,6 +9,7 @@ that update k of a 500-update warm-up runs at peak * k / 500 and a curve's last 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -309,6 +310,15 @@ def require_weights(mix: dict[str, float] | None) -> None:
             raise ValueError(f"the weight of {name!r} in the mix is {weight:g}: give a number of at least 0")
     if not any(mix.values()):
         raise ValueError("the mix has no entry with a weight above 0: name at least one, or leave the mix out")
+
+
+def unread_words(sources: Sequence[str], share: float) -> str:
+    """A sentence on sources that no sample reads."""
+    more = f" and {len(sources) - 5:,} more" if len(sources) > 5 else ""
+    return (
+        f"no sample reads {', '.join(sources[:5])}{more} ({share:.2%} of the tokens): nothing of them is long enough "
+        "for the stages' samples; shorten sequence_length, take samples: best_fit, or give small sources one name"
+    )
 
 
 def _cut(stage: Stage) -> tuple[str, int, int]:

@@ -113,6 +113,14 @@ class Streams:
         """How often each stream goes through each domain in the whole run, what is left out included."""
         return [loader.epochs(self.end(stream)) for stream, loader in enumerate(self.loaders)]
 
+    def unread(self) -> tuple[list[str], float]:
+        """The sources that the mixes ask for and of which no stream has a sample, the largest first, and the share of
+        the tokens that lies in them."""
+        drawn = {name for loader in self.loaders for name in loader.sources}
+        found = {name for loader in self.loaders for name in loader.empty} - drawn
+        share = self.loaders[0].share
+        return sorted(found, key=lambda name: (-share([name]), name)), share(found)
+
     def require(self) -> None:
         """OrderError where the plan reads anything more often than `most_epochs` allows. What rollbacks leave out is
         not counted: a run that is planned to its limit could not go on after its first spike."""

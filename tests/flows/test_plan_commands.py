@@ -179,6 +179,20 @@ def test_a_stage_without_a_heldout_sample_is_warned_of(held: int, unmeasured: li
     assert ("will have no held-out loss" in told) == bool(unmeasured)
 
 
+def test_the_plan_tells_of_sources_that_no_sample_reads_and_of_copies_beside_passes(tmp_path: Path) -> None:
+    tokens = {"train/web/made/0": (np.full(980, 5), INDEX), "heldout/web/made/0": (np.full(99, 5), INDEX)}
+    tokens["train/web/tiny/0"] = (np.full(20, 5), INDEX)
+    uri = folder_of(tmp_path, tokens, {"vocabulary": 64, "end_of_document": 1, "tokens": 1000})
+    config = PretrainConfig.model_validate({"model": MODEL, "stages": STAGES[:3]})
+    found = corpus_of(config, Artifact.load(uri), copies=4)
+    assert (found.unread, found.unread_share) == (["web/tiny"], pytest.approx(0.02))
+    schedule, stages = plan_stages(Request())
+    told = html.page(document(replace(schedule, corpus=found), stages))
+    assert "no sample reads web/tiny (2.00% of the tokens)" in told
+    assert found.epochs == [{"web": pytest.approx(64 / 30)}]
+    assert "goes through web 2.13 times: it reads a document up to 8.53 times" in told
+
+
 def test_the_warning_says_what_to_do() -> None:
     schedule, stages = plan_stages(Request())
     for share, warned in ((0.87, True), (0.5, False)):

@@ -403,6 +403,17 @@ def test_windows_count_what_they_leave_unread(uri: str) -> None:
     assert waste["web"] == (134, 134 - 8 * 16, 0)
 
 
+def test_sources_that_are_too_small_for_a_sample_are_told_and_wasted(tmp_path: Path) -> None:
+    uri = artifact(tmp_path, {"train/web/big/0": [300], "train/web/tiny/0": [10], "train/code/small/0": [8, 4]})
+    loader = Loader(uri, "train", None, 0, 16)
+    assert loader.sources == ["web/big"]
+    assert loader.empty == {"web/tiny", "code/small"}
+    assert loader.share(loader.empty) == pytest.approx(22 / 322)
+    assert loader.waste() == {"code": (12, 12, 0), "web": (310, 310 - 18 * 16, 0)}
+    assert Loader(uri, "train", {"web": 1, "web/tiny": 0}, 0, 16).empty == set()  # left out by the mix
+    assert Loader(uri, "train", None, 0, 16, "best_fit").empty == set()
+
+
 def test_packing_is_stored_and_remote_shards_give_the_same_rows(sources: str, tmp_path: Path) -> None:
     remote = f"memory://{tmp_path.name}-packed"
     fsspec.filesystem("memory").put(f"{sources}/", f"{remote}/", recursive=True)

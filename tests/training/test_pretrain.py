@@ -39,6 +39,7 @@ from training.job import RANKS
 from training.objective import Diverged
 from training.order import OrderError
 from training.pretrain import NextToken
+from training.spikes import Rollback
 from training.trainer import Trainer, main
 
 
@@ -508,6 +509,23 @@ def test_bad_heldout_shards_are_skipped_by_every_rank_and_by_a_resumed_run(tmp_p
     shutil.rmtree(checkpoint.checkpoints(one / "checkpoints")[-1])
     assert trainer_of(job(root, one, **exact, run=run)).run() == 0
     assert lines(one) == before
+
+
+def test_a_run_tells_once_which_sources_no_stage_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of three sources one is too small for both stages, and one only for the second."""
+    made = {}
+    for key, count in (("train/web/big", 900), ("train/web/some", 99), ("train/web/tiny", 20), ("heldout/web/big", 99)):
+        tokens = np.full(count, 5)
+        tokens[-1] = END
+        made[f"{key}/0"] = (tokens, pa.table({"start": [0], "end": [count], "id": [key]}))
+    root = folder_of(tmp_path / "tokens", made, {"vocabulary": VOCABULARY, "end_of_document": END})
+    values = job(Path(root), tmp_path / "work", stages=[{**STAGES[0], "updates": 1}, {**STAGES[3], "updates": 1}])
+    values["config"]["stages"][0]["rate"] = {"start": 0.01, "end": 0.01}
+    trainer = trainer_of(values)
+    assert "no sample reads web/tiny (1.96% of the tokens)" in caplog.text
+    trainer.rollbacks.all.append(Rollback(1, 0, 0, 0, 8, "a spike"))
+    trainer.objective.begin()
+    assert caplog.text.count("no sample reads") == 1
 
 
 def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path) -> None:
