@@ -203,8 +203,9 @@ class PretrainConfig(Config):
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient; longer ones are shortened before the momentum sees them."""
     most_epochs: dict[str, float] = Field(default_factory=dict)
-    """Most times that the whole run may read a domain (`web`), a source (`web/NAME`) or any source (`*`); a plan that
-    needs more is refused before it begins."""
+    """Most times that the whole run may go through the shards of a domain (`web`), a source (`web/NAME`) or any source
+    (`*`); a plan that needs more is refused before it begins. It counts passes over the shards, which hold a document
+    as often as `mix.epochs` allows: of 4 and 4 a document may be read 16 times."""
     separate_documents: bool = True
     """Attention does not cross from one document of a packed sample into another."""
     evaluate_every: int | None = Field(default=None, gt=0)

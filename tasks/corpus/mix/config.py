@@ -29,8 +29,9 @@ class MixConfig(Config):
     """The same for an accepted rewrite, which counts as text of its source document's source and domain. K2 reads ten
     rewrites once rather than one text ten times (K2 report 2.2): 1 takes every rewrite as often as a document."""
     epochs: Epochs = 4.0
-    """Most times that any text is read. Up to 4 is nearly as good as as much new text, and what is read 16 times adds
-    little (Muennighoff et al., arXiv 2305.16264)."""
+    """Most copies of any text in the shards, that is, most times that one pass over them reads it; pretraining's
+    `most_epochs` counts the passes, and the two multiply. Up to 4 is nearly as good as as much new text, and what is
+    read 16 times adds little (Muennighoff et al., arXiv 2305.16264)."""
     source_epochs: dict[str, Epochs] = Field(default_factory=dict)
     """The same for single sources."""
     tokens: int | None = Field(default=None, ge=1)
