@@ -131,6 +131,8 @@ class RewritesGate(Gate):
     length_ratio: Band = (0.3, 3.0)
     """Characters of an accepted rewrite over those of its source segment, in styles and at levels of detail without a
     band of their own; those that have one are held to it."""
+    same_text: Share = 0.1
+    """Greatest share of rewrites that are, letter for letter, another rewrite again: of one source in two styles."""
     copies: Share = 0.1
     """Greatest share of accepted segments that repeat their source word for word: copies teach nothing new and are
     what a weak rewriter passes a fidelity check with."""

@@ -66,7 +66,13 @@ def _whole(
         )
     )
     groundless = segments.lazy().join(origin, left_on="source_id", right_on="id", how="anti")
-    ids = written.select(documents=pl.len(), distinct=pl.col("id").n_unique()).collect().row(0, named=True)
+    ids = (
+        written.select(
+            documents=pl.len(), distinct=pl.struct("source_id", "style").n_unique(), texts=pl.col("id").n_unique()
+        )
+        .collect()
+        .row(0, named=True)
+    )
     blank = written.filter(pl.col("text").fill_null("").str.strip_chars() == "").select("id", "source_id", "style")
     unbacked = written.select("id", "source_id", "style").join(
         accepted.lazy().select("source_id", "style").unique(), on=["source_id", "style"], how="anti"
@@ -84,7 +90,8 @@ def _whole(
         + abs(int(stated.get("segments", 0)) - tried)
         + abs(int(stated.get("accepted", 0)) - passed),
         "accepted_twice": passed - accepted.select(PLACE).unique().height,
-        "duplicate_ids": ids["documents"] - ids["distinct"],
+        "written_twice": ids["documents"] - ids["distinct"],
+        "same_text": (ids["documents"] - ids["texts"]) / max(ids["documents"], 1),
         "orphans": height(orphans),
         "foreign": height(foreign),
         "groundless": height(groundless),
@@ -113,9 +120,14 @@ def _whole(
               "delete the rewrites artifact and run its stage again"),
         never("No segment was accepted in two attempts", "accepted_twice",
               "nobody could say which of them was trained on", "stop at the first accepted attempt"),
-        never("No two rewrites have the same id", "duplicate_ids", "the same rewrite would be trained on twice",
-              "two documents or styles gave the same text: deduplicate the rewrites",
-              examples=written.group_by("id").agg(times=pl.len()).filter(pl.col("times") > 1).sort("id")),
+        never("No source was rewritten twice in one style", "written_twice", "both would be trained on",
+              "delete the rewrites artifact and run its stage again",
+              examples=written.group_by("source_id", "style").agg(times=pl.len()).filter(pl.col("times") > 1)
+              .sort("source_id", "style")),
+        few("Hardly a rewrite is the text of another one", "same_text",
+            "styles that a rewriter does not tell apart are one more epoch of the same text, at the price of a rewrite",
+            "take a more capable rewriter, or name fewer styles or `rewrites`", gate.same_text,
+            examples=written.group_by("id").agg(times=pl.len()).filter(pl.col("times") > 1).sort("id")),
         never("Every rewrite's source is in the corpus", "orphans", "lineage and licence end there",
               "the rewrites are of another corpus: run their stage on this one", examples=orphans),
         never("Every rewrite has its source's domain and licence", "foreign", "a licence does not change by rewording",

@@ -4,7 +4,16 @@ import polars as pl
 import pytest
 
 from expectations import attempts
-from tests.expectations.data import REWRITES_GATE, THRESHOLDS, corpus, documents, failures, rewrites, segments
+from tests.expectations.data import (
+    REWRITES_GATE,
+    THRESHOLDS,
+    corpus,
+    documents,
+    failures,
+    rewrites,
+    rewritten,
+    segments,
+)
 
 ACCEPTED = pl.col("accepted")
 FIRST_ACCEPTED = ACCEPTED & (ACCEPTED.cum_sum() == 1)
@@ -25,7 +34,8 @@ def test_good_rewrites_pass(tmp_path, passed):
 DOCUMENT_DEFECTS = {
     "a source that is not in the corpus": (lambda f: f.with_columns(first("source_id", "f" * 32)), {"whole.orphans"}),
     "another licence than the source's": (lambda f: f.with_columns(first("licence", "MIT")), {"whole.foreign"}),
-    "a rewrite twice": (lambda f: pl.concat([f, f.head(1)]), {"whole.duplicate_ids"}),
+    "a rewrite twice": (lambda f: pl.concat([f, f.head(1)]), {"whole.written_twice"}),
+    "one text in every style": (lambda f: f.with_columns(id=pl.lit("0" * 32)), {"whole.same_text"}),
     "an empty rewrite": (lambda f: f.with_columns(first("text", " \n")), {"whole.blank"}),
     "a style nothing was accepted in": (lambda f: f.with_columns(first("style", "dialogue")), {"whole.unbacked"}),
     "too few": (lambda f: f.head(2), {"whole.documents"}),
@@ -43,6 +53,16 @@ def test_defect_in_the_documents_blocks(tmp_path, blocked, defect):
 ALL_REFUSED = {"whole.fallback_rate"} | {
     f"{table}.{rate}_rate" for table in ("styles", "domains") for rate in ("acceptance", "fallback")
 }
+
+
+def test_two_styles_may_now_and_then_give_the_same_text(tmp_path, passed):
+    one = rewritten().head(1)
+    other = pl.lit("explain" if one["style"][0] == "notes" else "notes").alias("style")
+    tried = segments().filter(pl.col("source_id") == one["source_id"][0]).with_columns(other)
+    subject = rewrites(tmp_path, lambda f: pl.concat([f, one.with_columns(other)]), lambda f: pl.concat([f, tried]))
+    assert passed(REWRITES_GATE, subject).statistics["success"]
+
+
 SEGMENT_DEFECTS = {
     "nothing accepted": (
         lambda f: f.with_columns(accepted=pl.lit(False), reason=pl.lit("numbers")),
