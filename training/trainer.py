@@ -71,10 +71,6 @@ EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Dive
 """Errors whose sentence is enough; others are logged with their traceback."""
 
 
-UNRECORDED = {"order_of_samples": [2, 1]}
-"""What checkpoints are of that were written before they said so."""
-
-
 class Trainer:
     """One run: an objective, the model, its optimizer and how far it is."""
 
@@ -372,7 +368,7 @@ class Trainer:
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
         """Refuse to continue what another configuration, other inputs or an older version began."""
         for name, ours in self.objective.identity.items():
-            if state.get(name, UNRECORDED.get(name)) != ours:
+            if state.get(name) != ours:
                 what = "another configuration (model, schedule, optimizer, seed or precision)"
                 what = what if name == "run" else f"other {name.replace('_', ' ')}"
                 raise CheckpointError(
