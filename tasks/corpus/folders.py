@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tasks.corpus.archives import File, Unreadable, members, packed
 from tasks.corpus.compression import suffix_of
@@ -18,8 +18,8 @@ BATCH, BATCH_BYTES = 64, 64_000_000
 
 def files(
     source: FolderSource, objects: list[Reference | Unreadable], pack_max: int, limit: int, skip: Skip
-) -> Iterator[tuple[int, list[File | Reference | Unreadable]]]:
-    """For every object, in order: its size, and what it holds for the corpus.
+) -> Iterator[tuple[int, Iterable[File | Reference | Unreadable]]]:
+    """For every object, in order: its size, and what it holds for the corpus, to be taken before the next one.
 
     Record files (JSON lines, Parquet, WARC, WET) and whatever is larger than `pack_max` come as a reference with a
     checksum, smaller files as their bytes, those of archives under `archive.tar/inner` and at most `limit` bytes each.
@@ -73,14 +73,16 @@ def _referenced(store: Store, one: Reference) -> list[File | Reference | Unreada
         return [Unreadable(label(one.path), why(error))]
 
 
-def _unpacked(one: Reference, data: bytes | OSError, limit: int) -> list[File | Reference | Unreadable]:
+def _unpacked(one: Reference, data: bytes | OSError, limit: int) -> Iterator[File | Reference | Unreadable]:
+    """Not a list: the members of an archive may be a thousand times as large as it is, all together."""
     path = label(one.path)
     if isinstance(data, OSError):
-        return [Unreadable(path, why(data))]
-    if len(data) != one.bytes:
-        return [Unreadable(path, "changed while it was being read")]
-    if packed(path):
-        return list(members(path, io.BytesIO(data), limit))
-    if len(data) > limit:
-        return [Unreadable(path, f"larger than {limit:,} bytes")]
-    return [File(path, data, one.checksum)]
+        yield Unreadable(path, why(data))
+    elif len(data) != one.bytes:
+        yield Unreadable(path, "changed while it was being read")
+    elif packed(path):
+        yield from members(path, io.BytesIO(data), limit)
+    elif len(data) > limit:
+        yield Unreadable(path, f"larger than {limit:,} bytes")
+    else:
+        yield File(path, data, one.checksum)

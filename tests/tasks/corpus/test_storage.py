@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import threading
+import tracemalloc
 from itertools import count
 from pathlib import Path
 
@@ -453,6 +454,19 @@ def test_what_is_fetched_together_is_bounded_in_number_and_in_bytes(monkeypatch)
     assert [one for some in batches for one in some] == objects
     assert max(map(len, batches)) == 64
     assert all(sum(one.bytes for one in some if one.bytes <= 1000) <= 100 for some in batches)
+
+
+def test_the_members_of_an_archive_are_not_in_memory_all_at_once(tmp_path):
+    put_local(tmp_path)("a.tar.gz", gzip.compress(tar({f"{n}.txt": bytes(1_000_000) for n in range(40)})))
+    source = FolderSource(**folder(tmp_path))
+    objects = list(Store(source).objects())
+    tracemalloc.start()
+    sizes = [
+        len(one.data) for _, some in folders.files(source, objects, 10**6, 10**7, lambda *_: False) for one in some
+    ]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (sizes, peak < 15_000_000) == ([1_000_000] * 40, True)
 
 
 def test_many_remote_objects_are_listed_in_linear_time(monkeypatch):
