@@ -180,7 +180,7 @@ def _records(stream: io.BufferedIOBase, limit: int) -> Iterator[_Record | str]:
 
 
 class _Source:
-    """A stream that takes bytes back."""
+    """A stream that takes back the bytes that were read last."""
 
     def __init__(self, stream: io.BufferedIOBase, limit: int) -> None:
         self._stream, self._ahead, self._allowed = stream, io.BytesIO(), limit
@@ -188,6 +188,8 @@ class _Source:
     def read(self, size: int) -> bytes:
         parts = [self._ahead.read(size)]
         size -= len(parts[0])
+        if size:
+            self._ahead = io.BytesIO()
         while size and (block := self._stream.read1(min(size, BLOCK))):
             parts.append(block)
             size -= len(block)
@@ -198,6 +200,7 @@ class _Source:
         line = self._ahead.readline(size)
         if line.endswith(b"\n") or len(line) == size:
             return line
+        self._ahead = io.BytesIO()
         more = self._stream.readline(size - len(line))
         self._allowed += AGAIN_MAX * len(more)
         return line + more
@@ -206,7 +209,11 @@ class _Source:
         self._allowed -= len(data)
         if self._allowed < 0:
             raise DamagedError("so many wrong lengths that the rest is given up")
-        self._ahead = io.BytesIO(data + self._ahead.read())
+        start = self._ahead.tell() - len(data)
+        if start >= 0:  # it was read from there: to copy what follows each time would take quadratic time
+            self._ahead.seek(start)
+        else:
+            self._ahead = io.BytesIO(data + self._ahead.read())
 
     def skip(self, size: int) -> int:
         """Pass over `size` bytes; returns how many were missing."""

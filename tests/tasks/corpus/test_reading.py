@@ -165,6 +165,14 @@ def test_nothing_but_wrong_lengths_takes_linear_time():
     assert_linear(lambda size: found("a.warc", record * size), 15_000)
 
 
+def test_records_within_one_of_a_wrong_length_take_linear_time():
+    inner = warc("x", kind="conversion")
+    outer = warc(inner * 20, kind="conversion", wrong=5)
+    assert len(found("a.warc", outer)) == 21
+    limit = 100_000_000
+    assert_linear(lambda size: found("a.warc", warc(inner * size, kind="conversion", wrong=5), limit=limit), 4_000)
+
+
 @given(st.binary(max_size=400), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
 def test_rubbish_between_records_never_hides_them(rubbish, at):
