@@ -10,31 +10,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.corpus.archives import Unreadable
-from tasks.corpus.compression import read_whole
+from tasks.corpus.compression import guard, read_whole
 from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.fields import Fields
 
 # Rows that are held at once, each up to the record limit. Ours.
 ROWS = 64
+# What a row counts at least where a file is held to be a bomb: a dictionary repeats a text in no bytes at all. Ours.
+ROW_BYTES = 100
 
 
 def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -> Iterator[Passage | Unreadable]:
     """Rows of `stream`; an Unreadable for each with a text of more than `limit` bytes. A stream that
     cannot seek is read whole, if it is no larger than that.
 
-    Raises ExtractionError where it is not Parquet, has no such columns or one that holds no text.
+    Raises ExtractionError where it is not Parquet, has no such columns or one that holds no text, DamagedError where
+    it unfolds as only a bomb does.
     """
     file: Any = stream if stream.seekable() else io.BytesIO(read_whole(stream, limit))
     try:
         # Memory follows the pages that are read, not the row groups.
         table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
         names = _columns(table.schema_arrow, fields)
-        number = 0
+        number = unfolded = 0
+        packed = file.seek(0, io.SEEK_END)
         for batch in table.iter_batches(batch_size=ROWS, columns=names, use_threads=False):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for row in range(batch.num_rows):
                 number += 1
-                yield _row(path, {name: column[row] for name, column in columns.items()}, number, fields, limit)
+                found = _row(path, {name: column[row] for name, column in columns.items()}, number, fields, limit)
+                yield found
+                unfolded += ROW_BYTES + (len(found.text) if isinstance(found, Passage) else limit)
+                guard(unfolded, packed)
     except (pa.ArrowException, OSError) as error:
         raise ExtractionError(f"not readable as Parquet: {error}") from error
 

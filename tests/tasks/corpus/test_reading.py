@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import subprocess
@@ -19,6 +20,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.corpus import compression
 from tasks.corpus.acquire import acquire
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.extract.passage import Passage
@@ -278,6 +280,18 @@ def test_a_licence_that_is_no_text_or_a_long_one_does_not_enter_as_another(tmp_p
     (none,) = found("a.jsonl", b'{"text": "a", "l": null}', licence_field="l")
     assert isinstance(none, Passage)
     assert none.licence == ""
+
+
+def test_a_parquet_file_that_unfolds_as_only_a_bomb_does_stops(monkeypatch):
+    monkeypatch.setattr(compression, "EXPANSION_FREE", 2_000_000)
+    out = io.BytesIO()
+    rows = 20_000
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * 1000])
+    pq.write_table(pa.table({"text": column}), out, compression="zstd")
+    assert 1_100 * len(out.getvalue()) < 1_000 * rows
+    items = found("a.parquet", out.getvalue())
+    assert "a bomb" in reasons(items)[-1]
+    assert len(items) < rows
 
 
 def test_a_damaged_page_of_parquet_gives_the_rows_before_it(tmp_path):
