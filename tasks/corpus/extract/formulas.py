@@ -8,7 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from lxml import etree
 
+from tasks.corpus.extract.markup import parse
 from tasks.corpus.extract.mathml import latex
+from tasks.corpus.extract.passage import ExtractionError
 from tasks.corpus.wordlist import words
 
 # What MathJax and KaTeX draw; the source stands beside it or in an attribute.
@@ -63,8 +65,10 @@ def _found(element: etree._Element, tag: str) -> tuple[str, bool]:
 
 def _attribute(markup: str) -> str:
     try:
-        root = etree.fromstring(markup.encode("utf-8", "replace"), etree.HTMLParser(encoding="utf-8"))
-    except etree.XMLSyntaxError:
+        root = parse(markup)
+    except ExtractionError as error:
+        if error.kind == "markup":  # past a limit, as that of attributes, within an attribute too
+            raise
         return ""
     math = None if root is None else next(root.iter("math"), None)
     return "" if math is None else latex(math)

@@ -6,10 +6,10 @@ import re
 
 from tasks.corpus.extract.passage import Passage
 
-# YAML's, or Hugo's TOML. Its first line is a field: a rule (`---`) above a paragraph is none.
+# YAML's, or Hugo's TOML. Its first line but comments is a field: a rule (`---`) above a paragraph is none.
 _FRONT_MATTER = re.compile(
-    r"\A(?:---[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s:][^\n:]*:.*?\n---"
-    r"|\+\+\+[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s=][^\n=]*=.*?\n\+\+\+)[ \t]*(?:\n|\Z)",
+    r"\A(?:---[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s:#][^\n:]*:.*?\n---"
+    r"|\+\+\+[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s=#][^\n=]*=.*?\n\+\+\+)[ \t]*(?:\n|\Z)",
     re.DOTALL,
 )
 

@@ -20,8 +20,8 @@ _OPTION = re.compile(r"^\s*:[\w -]+:( |$)")
 _TYPE_FIELD = re.compile(r"^\s*:(?:type|rtype|vartype)\b[^:]*:.*$")
 _FIELD = re.compile(r"^(\s*):(?:param|parameter|arg|ivar|var|cvar|keyword|raises?|returns?)\b([^:]*):\s*")
 _MATH_ROLE = re.compile(r":math:`([^`]+)`")
-_ROLE = re.compile(r":[\w.:+-]+:`([^`]+)`")
-_REFERENCE = re.compile(r"`([^`<]+?)\s*<[^`>]+>`_{1,2}")
+_ROLE = re.compile(r":[\w.:+-]{1,100}:`([^`]+)`")  # bounded: colons are within it too
+_REFERENCE = re.compile(r"`([^`<]+)<[^`>]+>`_{1,2}")
 _PLAIN_REFERENCE = re.compile(r"`([^`]+)`__?\b")
 _LITERAL = re.compile(r"``([^`]+)``")
 CODE = {"code-block", "code", "sourcecode", "doctest", "testcode", "parsed-literal", "highlight", "plot", "ipython"}
@@ -102,9 +102,10 @@ def _directive(lines: list[str], at: int, found: re.Match[str], out: list[str]) 
     """Write what a directive shows; returns the line after it."""
     margin, name, argument = len(found.group(1)), found.group(2), found.group(3).strip()
     block, after = _indented(lines, at + 1, margin)
-    content = block
-    while content and (_OPTION.match(content[0]) or not content[0].strip()):
-        content = content[1:]
+    options = 0
+    while options < len(block) and (_OPTION.match(block[options]) or not block[options].strip()):
+        options += 1
+    content = block[options:]
     if name in CODE:
         _fence(content, out)
     elif name in MATH:
@@ -156,7 +157,7 @@ def _inline(line: str) -> str:
     line = _LITERAL.sub(lambda found: f"\0{found.group(1)}\0", line)
     line = _MATH_ROLE.sub(r"$\1$", line)
     line = _ROLE.sub(lambda found: f"\0{_target(found.group(1))}\0", line)
-    line = _REFERENCE.sub(r"\1", line)
+    line = _REFERENCE.sub(lambda found: found.group(1).rstrip(), line)
     line = _PLAIN_REFERENCE.sub(r"\1", line)
     return line.replace("\0", "`")
 

@@ -35,7 +35,7 @@ _FONT = re.compile(
 )
 # A C prototype in GP's manual: \fun{type}{name}{arguments}.
 _PROTOTYPE = re.compile(r"\\fun\s*\{([^{}]*)\}\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_OLD_FONT = re.compile(r"\{\\(?:it|bf|tt|em|sl|rm|sc)\s+([^{}]*)\}")
+_OLD_FONT = re.compile(r"\{\\(?:it|bf|tt|em|sl|rm|sc)\s++([^{}]*+)\}")
 _FORMULA = re.compile(rf"{_PLAIN}(?:\$\$?|\\\[|\\\(|\\begin\{{(equation|align|gather|eqnarray|multline)\*?\}})")
 _CLOSING = {
     "$$": rf"{_PLAIN}\$\$",

@@ -448,6 +448,33 @@ def test_no_endless_text_takes_more_than_linear_time(reader):
         assert_linear(work, 50_000)
 
 
+@pytest.mark.parametrize(
+    ("reader", "opening", "piece"),
+    [
+        ("rst", "`a", " "),
+        ("rst", "`a` ", ":math"),
+        ("rst", ".. note::\n", "\n"),
+        ("tex", "{\\it", "\n"),
+        ("markdown", "---\n", "#:\n"),
+        ("markdown", "+++\n", "#=\n"),
+    ],
+)
+def test_what_is_opened_and_never_closed_takes_linear_time(reader, opening, piece):
+    assert_linear(lambda size: EXTRACT[reader](f"{opening}{(piece * size)[:size]}x"), 20_000)
+
+
+def test_a_rule_above_a_heading_with_a_colon_is_no_front_matter():
+    page = "---\n# On rules: a page\n\nText.\n\n---\n\nMore."
+    assert plain.markdown(page)[0].text == page
+    assert plain.markdown("---\n# a comment: here\ntitle: x\n---\nBody")[0].text == "Body"
+
+
+def test_markup_within_an_attribute_is_held_to_the_limits_of_a_page():
+    page = f'<p>x<span data-mathml="&lt;p {" ".join(f"a{n}=1" for n in range(1_100))}&gt;"></span></p>'
+    with pytest.raises(ExtractionError, match="over 1,000 attributes"):
+        html.extract(page)
+
+
 def test_latex_as_papers_write_it():
     paper = r"""\documentclass{article}
 \begin{document}
