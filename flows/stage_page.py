@@ -8,7 +8,7 @@ from flows.tables import amount
 from tasks.report import figures, words
 from tasks.report.blocks import Chart, Charts, Document, Headline, Prose, Section, Table
 from tasks.report.charts import Band, Line
-from training.schedule import StagePlan, unread_words
+from training.schedule import StagePlan, unmeasured_words, unread_words
 
 POINTS = 64  # of a stage's curve
 
@@ -127,11 +127,7 @@ def _reading(schedule: Schedule) -> list[str]:
                 "best_fit` and `document_tokens_min`; documents are cut at `corpus.document_chars_max`."
             )
         if line.name in schedule.corpus.unmeasured:
-            needed = words.count(line.sequence_length + 1)
-            said.append(
-                f"**{line.name}** will have no held-out loss: no held-out shard has {needed} tokens, a sample and "
-                "its last target. Raise `tokens.heldout_fraction` or `tokens.batch_bytes`."
-            )
+            said.append(f"**{line.name}** {unmeasured_words(line.sequence_length)}.")
     return said
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from training.cache import Cache
 from training.engine import MicroBatch
 from training.loader import Batch, Loader
+from training.schedule import unmeasured_words
 from training.shards import BadShard, TokenShards, count_windows
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ class HeldoutText:
     def warn_without(self, length: int, what: str) -> None:
         """Warn, on one rank, where no domain has a sample of `length` tokens, and so no loss to show."""
         if self.trainer.mesh.world.rank == 0 and not any(self.shards.windows("heldout", length).values()):
-            log.warning(
-                "%s will have no held-out loss: no held-out shard has %d tokens, a sample and its last target; a "
-                "larger tokens.heldout_fraction or tokens.batch_bytes makes them larger",
-                *(what, length + 1),
-            )
+            log.warning("%s %s", what, unmeasured_words(length))
 
     def _reading(self, domain: str, length: int) -> tuple[Loader, int] | None:
         """What reads a domain past the skipped shards, and how many samples it has; None where there are none."""

@@ -275,8 +275,11 @@ class Loader:
 
     def share(self, sources: Iterable[str]) -> float:
         """Which part of the split's tokens lies in these sources."""
-        tokens = {name: int(stream.tokens_N.sum()) for name, stream in self._all_streams.items()}
-        return sum(tokens[name] for name in sources) / sum(tokens.values())
+        return sum(self._tokens[name] for name in sources) / sum(self._tokens.values())
+
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {name: int(stream.tokens_N.sum()) for name, stream in self._all_streams.items()}
 
     # ------------------------------------------------------------------------------------------------------- places
 

@@ -321,6 +321,14 @@ def unread_words(sources: Sequence[str], share: float) -> str:
     )
 
 
+def unmeasured_words(length: int) -> str:
+    """What is said of samples of `length` tokens where no held-out shard has one."""
+    return (
+        f"will have no held-out loss: no held-out shard has {length + 1} tokens, a sample and its last target; a "
+        "larger tokens.heldout_fraction or tokens.batch_bytes makes them larger"
+    )
+
+
 def _cut(stage: Stage) -> tuple[str, int, int]:
     """How a stage cuts the corpus into samples."""
     return stage.samples, stage.sequence_length, stage.document_tokens_min

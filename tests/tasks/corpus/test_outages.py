@@ -23,7 +23,8 @@ from tests.raw import PACK, folder, step, tar, warc
 from tests.tasks.corpus.test_archives import zipped
 from tests.tasks.corpus.test_reading import parquet
 from tests.tasks.corpus.test_snapshots import after
-from tests.tasks.corpus.test_storage import Handler, put_local, served, texts
+from tests.tasks.corpus.test_storage import put_local, texts
+from tests.web import Handler
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
 
@@ -31,15 +32,6 @@ LINES = b'{"text": "one"}\n{"text": "two"}\n'
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(storage, "WAITS", (0.01,))
-
-
-@pytest.fixture
-def web(tmp_path):
-    """(folder, its address) of a web server."""
-    (tmp_path / "web").mkdir()
-    server = served(tmp_path / "web", Handler)
-    yield tmp_path / "web", f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
 
 
 def retried(error: Exception) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import http.server
 import json
 import os
-import threading
 import tracemalloc
 from itertools import count
 from pathlib import Path
@@ -31,48 +29,12 @@ from tasks.corpus.storage import Reference, Store
 from tasks.corpus.unavailable import OutageError
 from tests.linear import assert_linear
 from tests.raw import folder, step, tar, warc
+from tests.web import Handler, served
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(storage, "WAITS", (0.01, 0.02))
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Files of a folder, with ranges and tags; `/fails/...` fails twice and `/broken` always does."""
-
-    failures: dict[str, int] = {}
-
-    def send_head(self):
-        if self.path.startswith("/broken") or (
-            self.path.startswith("/fails") and self.failures.setdefault(self.path, 0) < 2
-        ):
-            self.failures[self.path] = self.failures.get(self.path, 0) + 1
-            self.send_error(500)
-            return
-        if self.path.startswith("/secret"):
-            self.send_error(403)
-            return
-        path = Path(self.directory) / self.path.removeprefix("/fails").lstrip("/")
-        if not path.is_file():
-            self.send_error(404)
-            return
-        data = path.read_bytes()
-        wanted = self.headers.get("Range", "")
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
-        start, end = (int(first), min(int(last or len(data)), len(data) - 1)) if wanted else (0, len(data) - 1)
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(end - start + 1))
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{end}/{len(data)}")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data[start : end + 1])
-
-    def log_message(self, *_):
-        pass
 
 
 class Plain(http.server.SimpleHTTPRequestHandler):
@@ -88,21 +50,6 @@ class Untagged(Handler):
     def send_header(self, keyword, value):
         if keyword != "ETag":
             super().send_header(keyword, value)
-
-
-def served(root: Path, handler):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(root)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
-@pytest.fixture
-def web(tmp_path):
-    """(folder, its address) of a web server."""
-    (tmp_path / "web").mkdir()
-    server = served(tmp_path / "web", Handler)
-    yield tmp_path / "web", f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
 
 
 def items(artifact: Artifact, **more) -> list[tuple[str, Passage | Unreadable]]:
